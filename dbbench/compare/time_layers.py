@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from dbbench.compare.interval import LEAST_BLOCKS, LEVEL, estimate_mean
 from dbbench.compare.pairing import pairs_of
@@ -18,6 +18,7 @@ LIMITS: Final = {
     "client": (TimeLayer.CLIENT,),
     "throttling": (TimeLayer.THROTTLED,),
 }
+Field = Literal["shares", "ms_per_tx", "kernel", "client"]  # of TimeFacts
 _CLIENT_BOUND: Final = "W016"
 _FULL: Final = 0.8  # of a rate that the plan limits
 _MOST_OF_A_LAYER: Final = 0.6  # of its time: the functions that are named cover it
@@ -49,26 +50,12 @@ def observations(trials: Sequence[Trial]) -> list[TimeFacts]:
     return [trial.time for trial in trials if trial.time is not None and trial.time.shares]
 
 
-def shares(trials: Sequence[Trial]) -> dict[str, Mean]:
-    """Return the share of each layer in a setup's trials, the largest first; {}: not observed."""
-    times = observations(trials)
-    if not times:
-        return {}
-    means = {}
-    for layer in TimeLayer:
-        means[str(layer)] = mean([time.shares.get(layer, 0.0) for time in times])
-    return dict(sorted(means.items(), key=lambda item: -item[1].value))
-
-
-def milliseconds(trials: Sequence[Trial]) -> dict[str, Mean]:
-    """Return the ms per transaction of each layer of a setup; {}: not observed."""
-    times = [time for time in observations(trials) if time.ms_per_tx]
-    if not times:
-        return {}
-    return {
-        layer: mean([time.ms_per_tx.get(layer, 0.0) for time in times])
-        for layer in times[0].ms_per_tx
-    }
+def means(trials: Sequence[Trial], field: Field) -> dict[str, Mean]:
+    """Return the mean of each name in this field of a setup, the largest first; {}: not observed."""
+    values = [getattr(time, field) for time in observations(trials) if getattr(time, field)]
+    names = dict.fromkeys(name for of_trial in values for name in of_trial)
+    by_name = {name: mean([of_trial.get(name, 0.0) for of_trial in values]) for name in names}
+    return dict(sorted(by_name.items(), key=lambda item: -item[1].value))
 
 
 def differences(
@@ -79,35 +66,32 @@ def differences(
     """Return by how many ms a transaction of the candidate takes longer, in total and by layer;
     None without pairs.
     """
-    pairs = []
+    changes = []
     for pair in pairs_of(trials, baseline, candidate):
-        times = observations(pair)
-        if len(times) == 2 and times[0].ms_per_tx and times[1].ms_per_tx:
-            pairs.append((times[0].ms_per_tx, times[1].ms_per_tx))
-    if not pairs:
+        before, after = (trial.time.ms_per_tx if trial.time else {} for trial in pair)
+        if before and after:
+            changes.append({layer: after.get(layer, 0.0) - before[layer] for layer in before})
+    if not changes:
         return None
-    total = mean([sum(after.values()) - sum(before.values()) for before, after in pairs])
-    by_layer = {}
-    for layer in pairs[0][0]:
-        by_layer[layer] = mean([after.get(layer, 0.0) - before[layer] for before, after in pairs])
-    return total, by_layer
+    total = mean([sum(change.values()) for change in changes])
+    return total, {layer: mean([change[layer] for change in changes]) for layer in changes[0]}
 
 
 def limit(trials: Sequence[Trial]) -> str:
     """Return one word for what limits a setup, or "" if less than half of the time has one."""
-    of_layers = shares(trials)
+    # The load generator has no more CPU.
+    if all(_CLIENT_BOUND in [warning.id for warning in trial.warnings] for trial in trials):
+        return "client"
+    shares = means(trials, "shares")
     limiting = ""
     for word, layers in LIMITS.items():
-        if sum(of_layers[layer].value for layer in layers if layer in of_layers) > 0.5:
+        if sum(shares[layer].value for layer in layers if layer in shares) > 0.5:
             limiting = word
     if limiting == "client" and trials[0].parameters.get("rate"):
         return "rate"
     # At a full device, locks wait for it too.
     if limiting not in ("CPU", "client") and all(map(_is_full, trials)):
         return "limit"
-    # The load generator has no more CPU.
-    if all(_CLIENT_BOUND in [warning.id for warning in trial.warnings] for trial in trials):
-        return "client"
     return limiting
 
 
@@ -124,14 +108,6 @@ def _is_full(trial: Trial) -> bool:
     of_device = (TimeLayer.LOG, *LIMITS["device"])
     shares = trial.time.shares if trial.time is not None else {}
     return bool(limit.delays) and sum(shares.get(layer, 0.0) for layer in of_device) > 0.5
-
-
-def kernel(trials: Sequence[Trial]) -> dict[str, float]:
-    """Return the CPUs that kernel threads used in a setup's trials, by name, the most first."""
-    times = observations(trials)
-    names = {name for time in times for name in time.kernel}
-    means = {name: sum(time.kernel.get(name, 0.0) for time in times) / len(times) for name in names}
-    return dict(sorted(means.items(), key=lambda item: (-item[1], item[0])))
 
 
 def functions(trials: Sequence[Trial], layer: str) -> list[str]:

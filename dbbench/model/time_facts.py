@@ -69,14 +69,16 @@ class TimeFacts:
 
     note: str = ""  # why nothing was observed
     samples: int = 0
-    sessions: float | None = None  # mean number, without dbbench's own
+    sessions: float | None = None  # mean number, without dbbench's
     # of the sessions' time, by layer
     shares: dict[str, float] = field(default_factory=dict)
-    # the same in ms per transaction; without the client if the load pauses between transactions
+    # the same in ms per transaction, without the client's between two transactions
     ms_per_tx: dict[str, float] = field(default_factory=dict)
     latency_ms: float | None = None  # mean latency as the client measured it
     waits: tuple[TimeWait, ...] = ()  # the longest
     slow: tuple[SlowSecond, ...] = ()  # the slowest first
     # CPUs that kernel threads used in the window, by name; without those below 0.5 % of one
     kernel: dict[str, float] = field(default_factory=dict)
+    # threads of the load generator that had a CPU ("cpu") or waited for one ("queue"), on average
+    client: dict[str, float] = field(default_factory=dict)
     sampler_cpu_s: float | None = None  # CPU time of the sampler, warm-up included

@@ -31,10 +31,9 @@ NOT_EXPLAINED: Final = "the time is not explained"
 
 def sentences(trials: Sequence[Trial], rows: Sequence[Row]) -> list[str]:
     """Return the sentences about one engine and workload. `rows`: the baseline first."""
-    counted = chosen(trials)
     lines = []
     for row in rows:
-        of_setup = [trial for trial in counted if trial.fs_setup == row.fs_setup]
+        of_setup = trials_of(trials, row.fs_setup)
         if time_layers.observations(of_setup):
             lines.append(setup_sentence(row.fs_setup, of_setup))
             lines += filter(None, [kernel_sentence(row.fs_setup, of_setup)])
@@ -45,7 +44,7 @@ def sentences(trials: Sequence[Trial], rows: Sequence[Row]) -> list[str]:
 
 def setup_sentence(name: str, trials: Sequence[Trial]) -> str:
     """Return what a setup's sessions spend their time on, and what limits it."""
-    shares = time_layers.shares(trials)
+    shares = time_layers.means(trials, "shares")
     (first, largest), (_, second) = list(shares.items())[:2]
     if largest.lo is None:
         return f"{name}: {NOT_EXPLAINED}; an interval needs at least {LEAST_BLOCKS} blocks."
@@ -73,7 +72,7 @@ def difference_sentences(
     if measured is None:
         return
     total, by_layer = measured
-    of_setup = [trial for trial in chosen(trials) if trial.fs_setup == row.fs_setup]
+    of_setup = trials_of(trials, row.fs_setup)
     # The layers that make the difference, the largest first.
     head = f"{row.fs_setup} compared with {base.fs_setup}"
     parts = []
@@ -82,7 +81,11 @@ def difference_sentences(
         share = change.value / total.value if total.value else 0.0
         if change.differs and share >= _LEAST_PART and layer != TimeLayer.UNKNOWN:
             explained += share
-            parts.append(f"{_ms(abs(change.value))} of it {_spent(layer, of_setup)}")
+            spent = _spent(layer, of_setup)
+            # Latency begins with the schedule, so it has the wait for a session that is busy.
+            if layer == TimeLayer.CLIENT and of_setup[0].parameters.get("rate"):
+                spent = "waiting for a free session or the client"
+            parts.append(f"{_ms(abs(change.value))} of it {spent}")
     if not total.differs or explained < _LEAST_EXPLAINED:
         yield f"{head}: {NOT_EXPLAINED}."
         return
@@ -94,18 +97,16 @@ def difference_sentences(
 
 def kernel_sentence(name: str, trials: Sequence[Trial]) -> str:
     """Return the CPUs that kernel threads used beside a setup's sessions; "" if none did."""
-    used = [f"{percent(cpus, 1)} ({who})" for who, cpus in time_layers.kernel(trials).items()]
-    if used:
-        return f"{name}: kernel threads used {join_words(used)} of a CPU."
-    return ""
+    used = []
+    for thread, cpus in time_layers.means(trials, "kernel").items():
+        used.append(f"{percent(cpus.value, 1)} ({thread})")
+    return f"{name}: kernel threads used {join_words(used)} of a CPU." if used else ""
 
 
 def slow_seconds(trials: Sequence[Trial], names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     """Yield setup, place and cause of the five slowest seconds of each of these setups."""
-    counted = chosen(trials)
     for name in names:
-        of_setup = [trial for trial in counted if trial.fs_setup == name]
-        slow = [(trial, second) for trial in of_setup if trial.time for second in trial.time.slow]
+        slow = _slow(trials_of(trials, name))
         for trial, second in sorted(slow, key=lambda pair: pair[1].tps)[:_SLOWEST]:
             where = f"block {trial.block}, second {second.second}: {number(second.tps)} tx/s"
             yield name, where, cause(second)
@@ -120,17 +121,15 @@ def cause(slow: SlowSecond) -> str:
 
 def document(trials: Sequence[Trial], names: Sequence[str]) -> list[Json]:
     """Return the layers of these setups in the trials of one engine and workload, for programs."""
-    counted = chosen(trials)
     setups = []
     for name in names:
-        of_setup = [trial for trial in counted if trial.fs_setup == name]
+        of_setup = trials_of(trials, name)
         if not of_setup:
             continue
         # A layer has its share, its time and the functions behind it.
-        shares = time_layers.shares(of_setup)
-        ms = time_layers.milliseconds(of_setup)
+        ms = time_layers.means(of_setup, "ms_per_tx")
         layers = []
-        for layer, share in shares.items():
+        for layer, share in time_layers.means(of_setup, "shares").items():
             row: Json = {"layer": layer, "share": share.value}
             row |= {"share_lo": share.lo, "share_hi": share.hi}
             mean = ms.get(layer)
@@ -138,6 +137,8 @@ def document(trials: Sequence[Trial], names: Sequence[str]) -> list[Json]:
             row |= {"ms_lo": mean.lo if mean else None, "ms_hi": mean.hi if mean else None}
             row["functions"] = time_layers.functions(of_setup, layer)
             layers.append(row)
+        kernel = time_layers.means(of_setup, "kernel")
+        client = time_layers.means(of_setup, "client")
         # Why trials of the setup were not observed.
         notes = {trial.time.note for trial in of_setup if trial.time is not None}
         setups.append(
@@ -148,12 +149,10 @@ def document(trials: Sequence[Trial], names: Sequence[str]) -> list[Json]:
                 "variant": of_setup[0].variant,
                 "trials": len(time_layers.observations(of_setup)),
                 "limit": time_layers.limit(of_setup) or None,
-                "kernel_cpus": time_layers.kernel(of_setup),
+                "client_threads": {name: mean.value for name, mean in client.items()},
+                "kernel_cpus": {name: cpus.value for name, cpus in kernel.items()},
                 "slow_seconds": [
-                    {"trial": trial.id, **plain(slow)}
-                    for trial in of_setup
-                    if trial.time is not None
-                    for slow in trial.time.slow
+                    {"trial": trial.id, **plain(second)} for trial, second in _slow(of_setup)
                 ],
                 "notes": sorted(filter(None, notes)),
                 "layers": layers,
@@ -162,10 +161,26 @@ def document(trials: Sequence[Trial], names: Sequence[str]) -> list[Json]:
     return setups
 
 
+def trials_of(trials: Sequence[Trial], name: str) -> list[Trial]:
+    """Return the trials of a setup that count."""
+    return [trial for trial in chosen(trials) if trial.fs_setup == name]
+
+
+def _slow(trials: Sequence[Trial]) -> list[tuple[Trial, SlowSecond]]:
+    return [(trial, second) for trial in trials if trial.time for second in trial.time.slow]
+
+
 def _spent(layer: str, trials: Sequence[Trial]) -> str:
+    text = TIME_LAYERS[TimeLayer(layer)]
     names = time_layers.functions(trials, layer) if layer in _SLEEPS else []
-    where = f" (in {join_words(names)})" if names else ""
-    return TIME_LAYERS[TimeLayer(layer)] + where
+    client = time_layers.means(trials, "client")
+    if names:
+        text += f" (in {join_words(names)})"
+    if layer == TimeLayer.CLIENT and client:
+        cpu = number(client[TimeLayer.CPU].value)
+        queue = number(client[TimeLayer.QUEUE].value)
+        text += f" (on average, {cpu} of its threads had a CPU and {queue} waited for one)"
+    return text
 
 
 def _percent(share: Mean) -> str:

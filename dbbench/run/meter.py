@@ -79,6 +79,7 @@ class ProcessFigures:
     cores: CoresFacts | None = None
     memory: MemoryReading | None = None  # of the server's control group
     server_bytes: int | None = None  # largest memory of the server's processes
+    client_threads: Mapping[str, float] = field(default_factory=dict)  # see `TaskClock`
     switches_per_s: float | None = None  # context switches of server and load generator
     strays: Sequence[str] = ()  # files outside of `Bench.places` that they had open
     # read_bytes, write_bytes of a local load's system calls
@@ -164,6 +165,7 @@ class ProcessReading:
             cores=self._cores,
             memory=self._bench.limits.memory_read(),
             server_bytes=self.tasks.server_bytes,
+            client_threads=self.tasks.client_threads(),
             switches_per_s=self.tasks.switches_per_s(),
             strays=sorted(self.tasks.elsewhere()),
             moved=self._io.difference() if counted else {},

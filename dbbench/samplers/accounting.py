@@ -19,13 +19,14 @@ from dbbench.machine.host import proc as proc_files
 from dbbench.machine.host.proc import (
     PROC,
     CpuTimes,
+    CpuTurns,
     ProcessFamily,
     Task,
     below,
     content,
+    cpu_turns,
     io_counts,
     tasks,
-    times_run,
 )
 from dbbench.storage.devices import sysfs
 from dbbench.storage.devices.used import is_for_writing
@@ -198,6 +199,7 @@ class TaskClock:
         proc: Path = PROC,
     ) -> None:
         self._server = () if server is None else (server,)
+        self._client = tuple(client)
         self._roots = (*client, *self._server)
         self._proc = proc
         self._places = [os.path.realpath(place) for place in places]
@@ -205,9 +207,10 @@ class TaskClock:
         self._outside: list[set[str]] = []
         self._family = ProcessFamily(proc)
         # by thread id and start time, at the last reading
-        self._switches: dict[tuple[int, int], int] | None = None
+        self._turns: dict[tuple[int, int], CpuTurns] | None = None
         self._monotonic = 0.0
         self._counted = 0
+        self._client_s = {"cpu": 0.0, "queue": 0.0}
         self._seconds = 0.0
         self.server_bytes: int | None = None  # the largest of all readings
 
@@ -222,21 +225,26 @@ class TaskClock:
         """Read all threads once, and the memory of each process of the server, at this time."""
         ours = self._family.read(self._roots)
 
-        # Context switches, unless a process is missing.
-        switches = dict[tuple[int, int], int]()
+        # Context switches and CPU time, unless a process is missing.
+        turns = dict[tuple[int, int], CpuTurns]()
+        client = below(self._client, ours)
+        of_client = set[tuple[int, int]]()
         for pid, process in ours.items():
             for thread in proc_files.threads(process, self._proc):
-                counted = times_run(f"{self._proc}/{pid}/task/{thread.pid}")
-                switches[thread.pid, thread.started] = counted
-        if (
-            self._switches is not None
-            and set(self._roots) <= ours.keys()
-            and any(switches.values())
-        ):
-            for key, count in switches.items():
-                self._counted += max(0, count - self._switches.get(key, 0))
+                key = (thread.pid, thread.started)
+                turns[key] = cpu_turns(content(f"{self._proc}/{pid}/task/{thread.pid}/schedstat"))
+                if pid in client:
+                    of_client.add(key)
+        is_counted = any(turn.times for turn in turns.values())
+        if self._turns is not None and set(self._roots) <= ours.keys() and is_counted:
+            for key, now in turns.items():
+                before = self._turns.get(key, CpuTurns())
+                self._counted += max(0, now.times - before.times)
+                if key in of_client:
+                    self._client_s["cpu"] += now.on_cpu_s - before.on_cpu_s
+                    self._client_s["queue"] += now.queued_s - before.queued_s
             self._seconds += monotonic - self._monotonic
-        self._switches = switches
+        self._turns = turns
         self._monotonic = monotonic
 
         # Open files and memory: of the server, if there is one.
@@ -256,6 +264,14 @@ class TaskClock:
         if len(self._outside) < _LOOKS:
             return set()
         return set.intersection(*self._outside)
+
+    def client_threads(self) -> dict[str, float]:
+        """Return how many threads of the load generator had a CPU ("cpu") or waited for one ("queue"),
+        on average; {} if not counted.
+        """
+        if not self._seconds or not self._client:
+            return {}
+        return {name: spent_s / self._seconds for name, spent_s in self._client_s.items()}
 
     def switches_per_s(self) -> float | None:
         """Return context switches a second; None if not counted, or without two readings with all

@@ -18,9 +18,9 @@ from dbbench.machine.host.proc import (
     Task,
     below,
     content,
+    cpu_turns,
     disk_counts,
     schedule_of,
-    times_run,
 )
 from dbbench.machine.limits.cgroup import Groups
 from dbbench.machine.mounts import Mount, mount_holding, parsed_mounts
@@ -205,7 +205,8 @@ class Processes:
             for thread in self._threads[pid]:
                 if thread.state == "R":
                     return None
-                total += times_run(f"{self._proc}/{pid}/task/{thread.pid}")
+                folder = f"{self._proc}/{pid}/task/{thread.pid}"
+                total += cpu_turns(content(f"{folder}/schedstat")).times
         return total or None
 
 

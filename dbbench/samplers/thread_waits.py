@@ -18,24 +18,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import Final, NamedTuple
+from typing import Final
 
+from dbbench import process
 from dbbench.errors import DbbenchError
 from dbbench.machine import threads
 from dbbench.machine.host import proc as proc_files
-from dbbench.machine.host.proc import PROC, ProcessFamily, content
+from dbbench.machine.host.proc import PROC, CpuTurns, ProcessFamily, content, cpu_turns
 from dbbench.machine.limits.cgroup import Groups
 from dbbench.machine.mounts import mounts_of
 from dbbench.metrics.series import Series, on_the_second
-from dbbench.model import TIME_LAYERS, TrialWarning
+from dbbench.model import TIME_LAYERS, Json, TimeLayer, TrialWarning
 from dbbench.samplers.sampler import Sampled, Sampling
 from dbbench.samplers.time_layers import (
+    RUNNING,
     SESSION,
     ThreadState,
     Wait,
     calls_by_number,
     kind_of,
-    sessions_by_layer,
+    layer_of,
     table,
     waits,
 )
@@ -47,6 +49,7 @@ _LEAST_PER_S: Final = 4
 _MOST_CPU: Final = 0.006  # share of a core; the load has the rest
 _MOST: Final = 512  # threads that are sampled in a second; of more, a random part
 _READ_BYTES: Final = 256
+_IDLE_S: Final = 1.0  # for an answer to dbbench's own session, which then waits for its client
 _JOIN_S: Final = 2.0  # for an answer of the server about its sessions
 NO_PERMISSION: Final = "the kernel does not let this user see what the server's threads wait for"
 NO_TABLE: Final = "the system calls of this architecture are not known"
@@ -64,21 +67,24 @@ class Second:
     queued_s: float = 0.0  # they could run, and had no CPU
     throttled: bool = False  # a control group reached its quota of CPU time
 
+    def means(self) -> dict[Wait, float]:
+        """Return the mean number of sessions in each wait."""
+        looks = self.samples * self.part
+        return {wait: count / looks for wait, count in self.waits.items()}
+
     def sessions(self) -> dict[str, float]:
-        """Return the mean number of sessions in each layer."""
-        scale = 1 / (self.samples * self.part)
-        means = {wait: count * scale for wait, count in self.waits.items()}
+        """Return the mean number of sessions in each layer. Of those that run, the scheduler says how
+        many had a CPU.
+        """
+        layers = dict.fromkeys((RUNNING, *map(str, TimeLayer)), 0.0)
+        for wait, mean in self.means().items():
+            layers[wait.layer] += mean
+        running = layers.pop(RUNNING)
         wanted_s = self.on_cpu_s + self.queued_s
-        on_cpu = self.on_cpu_s / wanted_s if wanted_s else 1.0
-        return sessions_by_layer(means, on_cpu, self.throttled)
-
-
-class Call(NamedTuple):
-    """A system call, as the table describes it."""
-
-    name: str
-    does: str = ""
-    fd: bool = False  # whether the first argument is a file descriptor
+        on_cpu = running * self.on_cpu_s / wanted_s if wanted_s else running
+        layers[TimeLayer.CPU] += on_cpu
+        layers[TimeLayer.THROTTLED if self.throttled else TimeLayer.QUEUE] += running - on_cpu
+        return layers
 
 
 @dataclass(slots=True)
@@ -90,28 +96,23 @@ class Thread:
     role: str
     syscall: int
     wchan: int
-    schedstat: int | None
-    title: int | None  # of the command line, of a process of PostgreSQL
-    parked: bool = False
-    on_cpu_s: float = 0.0
-    queued_s: float = 0.0
+    schedstat: int
+    title: int  # of the command line, of a process of PostgreSQL; -1 for another
+    turns: CpuTurns = field(default_factory=CpuTurns)
 
     def __post_init__(self) -> None:
         self.grown()
 
     def grown(self) -> tuple[float, float]:
         """Return the seconds since the last call on a CPU, and waiting for one."""
-        before = (self.on_cpu_s, self.queued_s)
-        if self.schedstat is not None:
-            with contextlib.suppress(OSError):
-                words = os.pread(self.schedstat, _READ_BYTES, 0).split()
-                self.on_cpu_s = int(words[0]) / 1e9
-                self.queued_s = int(words[1]) / 1e9
-        return self.on_cpu_s - before[0], self.queued_s - before[1]
+        before = self.turns
+        with contextlib.suppress(OSError):
+            self.turns = cpu_turns(os.pread(self.schedstat, _READ_BYTES, 0))
+        return self.turns.on_cpu_s - before.on_cpu_s, self.turns.queued_s - before.queued_s
 
     def close(self) -> None:
         for fd in (self.syscall, self.wchan, self.schedstat, self.title):
-            if fd is not None:
+            with contextlib.suppress(OSError):  # -1
                 os.close(fd)
 
 
@@ -123,6 +124,7 @@ def beside(target: Sampled, raw: Path) -> Iterator[Sampling | None]:
         yield None
         return
     sampler = ThreadWaits(pid, raw / "threads.jsonl", target.server.session_threads)
+    process.wait_while(lambda: not sampler.leave_out_idle(), _IDLE_S, 0.02)
     with threads.beside("threads", sampler.work, limit_s=_JOIN_S):
         yield sampler
 
@@ -149,8 +151,27 @@ class ThreadWaits:
         self._groups = Groups(mounts_of(Path("/proc/self")))
         self._family = ProcessFamily(proc)
         self._threads: dict[int, Thread] = {}
+        self._own = set[int]()  # threads of dbbench's sessions
         self._part = 1.0
         self._per_s = float(PER_S)
+
+    def leave_out_idle(self) -> bool:
+        """Leave out the sessions that wait for a client before the load begins: dbbench's own. Return
+        False if there is none yet.
+        """
+        self._find_threads()
+        for tid, thread in list(self._threads.items()):
+            state = self._state(thread)
+            if state and (state.role, layer_of(state)) == (SESSION, TimeLayer.CLIENT):
+                self._own.add(tid)
+                self._threads.pop(tid).close()
+        if not self._own:
+            return False
+        # Other sessions have ended; MySQL has kept their threads for later ones.
+        for thread in self._threads.values():
+            if thread.role == SESSION:
+                thread.role = ""
+        return True
 
     def work(self, ended: Event) -> None:
         """Sample until `ended` is set."""
@@ -183,7 +204,10 @@ class ThreadWaits:
             if due >= began + 1 or ended.wait(max(0.0, due - time.monotonic())):
                 break
             states = [self._state(thread) for thread in list(self._threads.values())]
-            second.waits.update(waits([state for state in states if state is not None]))
+            readable = [state for state in states if state is not None]
+            if not readable and not self.seconds:  # /proc may hide what belongs to others
+                self.note = NO_PERMISSION
+            second.waits.update(waits(readable))
             second.samples += 1
             if time.monotonic() >= began + 1:
                 break
@@ -196,85 +220,68 @@ class ThreadWaits:
         """Open the files of new threads, and close those of ended ones."""
         # Sessions come and go, so the threads are listed again each second.
         present = {}
-        for pid, process in self._family.read((self._server,)).items():
-            for task in proc_files.threads(process, self._proc):
+        for pid, task_of in self._family.read((self._server,)).items():
+            for task in proc_files.threads(task_of, self._proc):
                 present[task.pid] = (pid, task.name)
-        chosen = set(present)
-        if len(present) > _MOST:
-            chosen = set(random.sample(sorted(present), _MOST))
-        self._part = len(chosen) / len(present) if present else 1.0
+        chosen = present.keys() - self._own
+        everyone = len(chosen)
+        if everyone > _MOST:
+            chosen = set(random.sample(sorted(chosen), _MOST))
+        self._part = len(chosen) / everyone if chosen else 1.0
         # A process of PostgreSQL gets its title a moment after it has started.
         for tid, thread in list(self._threads.items()):
-            if tid not in chosen or (thread.title is None and thread.pid != self._server):
+            if tid not in chosen or (thread.title < 0 and thread.pid != self._server):
                 self._threads.pop(tid).close()
         new = chosen - self._threads.keys()
         for tid in new:
             self._open(*present[tid], tid)
-        if not self._threads and not self.seconds:  # /proc may hide what belongs to others
-            self.note = NO_PERMISSION
         with contextlib.suppress(DbbenchError):  # the sampler `counters` reports it
-            for tid in self._threads.keys() & self._sessions():
+            for tid in self._threads.keys() & self._sessions() & new:
                 self._threads[tid].role = SESSION
-                # MySQL has kept the threads of sessions that ended before the load.
-                self._threads[tid].parked |= tid in new and not self.seconds
 
     def _open(self, pid: int, name: str, tid: int) -> None:
         folder = f"{self._proc}/{pid}/task/{tid}"
         title = content(f"{self._proc}/{pid}/cmdline") or ""
-        opened = list[int]()
-        try:
-            for file in ("syscall", "wchan"):
-                opened.append(os.open(f"{folder}/{file}", os.O_RDONLY | os.O_CLOEXEC))
-            os.pread(opened[0], _READ_BYTES, 0)
-        except OSError as error:
-            for fd in opened:
-                os.close(fd)
-            if isinstance(error, PermissionError):
-                self.note = NO_PERMISSION
-            return
         is_titled = title.startswith("postgres: ")
-        role = kind_of(title.split("\0")[0] if is_titled else name, "roles")
         self._threads[tid] = Thread(
             pid,
             tid,
-            role,
-            opened[0],
-            opened[1],
-            _open_or_none(f"{folder}/schedstat"),
-            _open_or_none(f"{folder}/cmdline") if is_titled else None,
+            kind_of(title.split("\0")[0] if is_titled else name, "roles"),
+            _open_file(f"{folder}/syscall"),
+            _open_file(f"{folder}/wchan"),
+            _open_file(f"{folder}/schedstat"),
+            _open_file(f"{folder}/cmdline") if is_titled else -1,
         )
 
     def _state(self, thread: Thread) -> ThreadState | None:
-        """Return what the thread does now, or None if it has ended."""
+        """Return what the thread does now; None if it has ended, or may not be read."""
         try:
             line = os.pread(thread.syscall, _READ_BYTES, 0)
             number, *arguments = line.split(None, 2)
             if number == b"running":
-                return ThreadState("other" if thread.parked else thread.role)
-            call = _call_of(number)
+                return ThreadState(thread.role)
+            name, call = _call_of(number)
             # Most threads wait for events or locks, in which the function says nothing more.
             function = ""
-            if call.does not in ("events", "lock"):
+            if call.get("does") not in ("events", "lock"):
                 function = os.pread(thread.wchan, _READ_BYTES, 0).decode()
             title = b""
-            if call.does == "events" and thread.title is not None:
+            if call.get("does") == "events" and thread.title >= 0:
                 title = os.pread(thread.title, _READ_BYTES, 0)
         except (OSError, ValueError):
             return None
         file = ""
-        if call.fd:
+        if call.get("fd"):
             with contextlib.suppress(OSError):
                 link = f"{self._proc}/{thread.pid}/fd/{int(arguments[0], 16)}"
                 file = kind_of(os.readlink(link), "files")  # noqa: PTH115 -- as in `proc`
 
         # A thread that waits for a client is a session; the first one only accepts connections.
-        waits_for_client = file == "socket" or call.does == "events"
-        if waits_for_client and thread.title is None and thread.tid != thread.pid:
+        waits_for_client = file == "socket" or call.get("does") == "events"
+        if waits_for_client and thread.title < 0 and thread.tid != thread.pid:
             thread.role = SESSION
-            thread.parked = False
         function = "" if function == "0" else function.partition(".")[0]
-        role = "other" if thread.parked else thread.role
-        return ThreadState(role, call.name, file, function, _short(title) if title else "")
+        return ThreadState(thread.role, name, file, function, _short(title) if title else "")
 
     def _read_times(self, second: Second) -> None:
         """Add what the sessions used of the CPU, and how long they waited for it."""
@@ -283,7 +290,6 @@ class ThreadWaits:
                 on_cpu_s, queued_s = thread.grown()
                 second.on_cpu_s += on_cpu_s
                 second.queued_s += queued_s
-                thread.parked = thread.parked and on_cpu_s == 0
         second.throttled = self._groups.throttled(content(f"{self._proc}/{self._server}/cgroup"))
 
 
@@ -295,11 +301,10 @@ def affordable(looks: int, cpu_s: float) -> float:
 
 
 @functools.lru_cache
-def _call_of(number: bytes) -> Call:
-    """Return the call of this number, the first word of the file `syscall`."""
+def _call_of(number: bytes) -> tuple[str, Json]:
+    """Return name and row of the call with this number, the first word of the file `syscall`."""
     name = calls_by_number().get(int(number), number.decode())
-    facts = table()["calls"].get(name, {})
-    return Call(name, facts.get("does", ""), facts.get("fd", False))
+    return name, table()["calls"].get(name, {})
 
 
 @functools.lru_cache(4096)
@@ -312,11 +317,12 @@ def _short(title: bytes) -> str:
     return " busy"
 
 
-def _open_or_none(path: str) -> int | None:
+def _open_file(path: str) -> int:
+    """Return -1 if the thread has ended, or this user may not read it."""
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        return None
+        return -1
 
 
 def _line(second: Second) -> dict[str, object]:

@@ -8,7 +8,7 @@ import functools
 import platform
 import tomllib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from dbbench.model import Json, TimeLayer
@@ -129,21 +129,3 @@ def waits(states: Sequence[ThreadState]) -> Counter[Wait]:
             wait = reading._replace(through=state.call)
         counted[wait] += count
     return counted
-
-
-def sessions_by_layer(
-    counted: Mapping[Wait, float],
-    on_cpu: float,
-    throttled: bool,
-) -> dict[str, float]:
-    """Return the number of sessions in each layer. `on_cpu`: the share of the running time that was
-    on a TimeLayer.CPU; `throttled`: a quota took the rest.
-    """
-    layers = dict.fromkeys(map(str, TimeLayer), 0.0)
-    for wait, count in counted.items():
-        if wait.layer == RUNNING:
-            layers[TimeLayer.CPU] += count * on_cpu
-            layers[TimeLayer.THROTTLED if throttled else TimeLayer.QUEUE] += count * (1 - on_cpu)
-        else:
-            layers[wait.layer] += count
-    return layers

@@ -13,6 +13,7 @@ import pytest
 from dbbench.engines.port import Server
 from dbbench.machine import threads
 from dbbench.machine.host.proc import below, tasks
+from dbbench.process import wait_while
 from dbbench.samplers.thread_waits import Second, ThreadWaits
 from tests.support.servers import query, served
 
@@ -67,9 +68,11 @@ def sessions(server: Server, count: int, work: Callable[[Any, int], None]) -> It
 def observed(server: Server, *delays: contextlib.AbstractContextManager[None]) -> dict[str, float]:
     """The mean number of sessions in each layer in a second with these loads and delays."""
     assert server.pid is not None
+    server.sessions()
     sampler = ThreadWaits(server.pid, Path(os.devnull), server.session_threads)
+    assert wait_while(lambda: not sampler.leave_out_idle(), 2.0) is False
     with threads.beside("threads", sampler.work):
-        time.sleep(1.1)
+        time.sleep(0.1)
         with contextlib.ExitStack() as stack:
             for delay in delays:
                 stack.enter_context(delay)
@@ -81,6 +84,12 @@ def observed(server: Server, *delays: contextlib.AbstractContextManager[None]) -
         if begin + 1 <= second.utc <= end:
             whole.append(second)
     return whole[0].sessions()
+
+
+def test_only_the_sessions_of_the_load_are_counted(server: Server) -> None:
+    """Of dbbench's own, which read the server's counters, there is nothing."""
+    layers = observed(server, sessions(server, 3, commit))
+    assert sum(layers.values()) == pytest.approx(3, abs=0.1)
 
 
 def largest(layers: dict[str, float]) -> str:

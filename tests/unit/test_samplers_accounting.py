@@ -145,6 +145,28 @@ def test_context_switches_are_those_of_server_and_load(tmp_path: Path) -> None:
     assert clock.server_bytes == 2**20 * (3 + 4)
 
 
+def test_threads_of_the_load_have_a_cpu_or_wait_for_one(tmp_path: Path) -> None:
+    """Two of the load, on average; the server's time is not the load's."""
+    runs = {50: 1, 51: 1, 60: 1}
+    tasks(tmp_path, runs, {50: 1, 51: 50, 60: 1})
+    clock = TaskClock(client=(50,), server=60, proc=tmp_path)
+    for second in range(3):
+        for pid in runs:
+            schedstat = tmp_path / f"{pid}/task/{pid}/schedstat"
+            schedstat.write_text(f"{second * 250_000_000} {second * 500_000_000} {second + 1}\n")
+        clock.read(10.0 + second)
+    assert clock.client_threads() == {"cpu": 0.5, "queue": 1.0}
+
+
+def test_the_cpu_of_a_load_elsewhere_is_not_counted(tmp_path: Path) -> None:
+    """Its threads are not on this machine."""
+    tasks(tmp_path, {60: 10}, {60: 1})
+    clock = TaskClock(server=60, proc=tmp_path)
+    clock.read(10.0)
+    clock.read(11.0)
+    assert clock.client_threads() == {}
+
+
 def test_disks_are_differences(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Counters of a reused loop device do not begin at 0; sectors are of 512 bytes; flushes are
     field 16. Nothing below, or a disk that cannot be read, is not measurable.

@@ -177,6 +177,7 @@ def facts(
     grown: dict[str, float],
     note: str = "",
     columns: Any = MappingProxyType({}),
+    **parameters: int,
 ) -> Any:
     """The facts of a window of two seconds with 8 transactions of 500 ms."""
     sampler = ThreadWaits(os.getpid(), Path(os.devnull), frozenset)
@@ -189,16 +190,19 @@ def facts(
         begin_utc=100.0, window_s=2.0, transactions=8, histogram=histogram, series=series
     )
     host = SimpleNamespace(seconds=2.0, kernel_s={"jbd2": 0.1, "idle": 0.001})
-    readings = SimpleNamespace(engine=SimpleNamespace(grown=grown), host=host)
+    readings = SimpleNamespace(
+        engine=SimpleNamespace(grown=grown),
+        host=host,
+        processes=SimpleNamespace(client_threads={}),
+    )
     window = SimpleNamespace(kind="fixed", warmup_s=1.0)
-    cell = SimpleNamespace(window=window, parameters={})
+    cell = SimpleNamespace(window=window, parameters=parameters)
     return time_layers.facts(sampler, *(cast(Any, part) for part in (outcome, cell, readings)))
 
 
 def second(utc: float) -> Second:
-    """Two sessions of the load in one sample: one flushes, one waits for it; and dbbench's own."""
-    waiting = waits([FLUSH, LOCKED, ThreadState("session", "poll")])
-    return Second(utc, 1, waiting)
+    """Two sessions in one sample: one flushes, one waits for it."""
+    return Second(utc, 1, waits([FLUSH, LOCKED]))
 
 
 def test_the_layers_of_a_window_add_up_to_the_latency() -> None:
@@ -211,7 +215,7 @@ def test_the_layers_of_a_window_add_up_to_the_latency() -> None:
 
 
 def test_slow_seconds_have_a_cause_and_an_event() -> None:
-    """The slowest first; dbbench's own session does not count."""
+    """The slowest first."""
     observed = facts([second(102.0), second(103.0)], {})
     (slowest, other) = observed.slow
     assert (slowest.second, slowest.tps, slowest.events) == (2, 3.0, ("checkpoint",))
@@ -235,7 +239,7 @@ def test_row_locks_of_innodb_are_counted_by_the_server() -> None:
 
 def test_locks_of_the_log_s_flush_are_counted_by_postgresql() -> None:
     """Nobody sleeps in a flush; three of four sessions that wait for a lock wait for that one."""
-    locked = Second(102.0, 1, waits([LOCKED, LOCKED, ThreadState("session", "poll")]))
+    locked = Second(102.0, 1, waits([LOCKED, LOCKED]))
     waiting = {"lwlock_waits_active": [2.0, None, 2.0], "wal_lock_waits_active": [1.0, None, 2.0]}
     observed = facts([locked, dataclasses.replace(locked, utc=103.0)], {}, columns=waiting)
     assert (observed.shares["log"], observed.shares["lock"]) == (0.75, 0.25)
@@ -243,12 +247,53 @@ def test_locks_of_the_log_s_flush_are_counted_by_postgresql() -> None:
 
 def test_layers_that_do_not_add_up_to_the_latency_are_not_reported() -> None:
     """A session that was not recognized is missing in the sum: 250 instead of 500 ms."""
-    half = [
-        Second(utc, 1, waits([FLUSH, ThreadState("session", "poll")])) for utc in (102.0, 103.0)
-    ]
+    half = [Second(utc, 1, waits([FLUSH])) for utc in (102.0, 103.0)]
     observed = facts(half, {})
     assert observed.shares == {}
     assert "do not add up" in observed.note
+
+
+def test_of_an_open_loop_the_client_has_what_remains_of_the_latency() -> None:
+    """Latency is from the schedule: of 500 ms, a session was busy for 250."""
+    idle = ThreadState("session", "poll")
+    seconds = [Second(utc, 1, waits([FLUSH, idle, idle, idle])) for utc in (102.0, 103.0)]
+    observed = facts(seconds, {}, rate=4)
+    assert observed.ms_per_tx["client"] == pytest.approx(250, rel=0.01)
+    assert sum(observed.ms_per_tx.values()) == pytest.approx(observed.latency_ms)
+
+
+def test_what_the_client_does_between_transactions_is_not_in_its_latency() -> None:
+    """Of three sessions one is busy: 250 of 750 ms, 250 more are the client's in the transaction."""
+    idle = ThreadState("session", "poll")
+    observed = facts([Second(utc, 1, waits([FLUSH, idle, idle])) for utc in (102.0, 103.0)], {})
+    assert observed.ms_per_tx["log"] == 250
+    assert observed.ms_per_tx["client"] == pytest.approx(250, rel=0.01)
+    assert observed.shares["client"] == pytest.approx(2 / 3)
+
+
+def test_an_open_loop_with_more_than_its_latency_is_not_reported() -> None:
+    """Two sessions were busy for 750 ms per transaction, whose latency is 500."""
+    observed = facts([Second(utc, 1, waits([FLUSH] * 3)) for utc in (102.0, 103.0)], {}, rate=4)
+    assert "do not add up" in observed.note
+
+
+def test_sessions_before_the_load_are_left_out() -> None:
+    """They are dbbench's own; a session that begins later is counted."""
+    sampler = ThreadWaits(os.getpid(), Path(os.devnull), frozenset)
+    present = {}
+    for begins in ("before", "after"):
+        reading, writing = os.pipe()
+        sleeper = threading.Thread(target=os.read, args=(reading, 1), daemon=True)
+        sleeper.start()
+        time.sleep(0.05)
+        present[sleeper.native_id] = (begins, writing)
+        if begins == "before":
+            assert sampler.leave_out_idle()
+    sampler._find_threads()
+    sampled = [present[tid][0] for tid in sampler._threads if tid in present]
+    for _, writing in present.values():
+        os.write(writing, b"x")
+    assert sampled == ["after"]
 
 
 @pytest.mark.parametrize("note", ["", NO_PERMISSION])

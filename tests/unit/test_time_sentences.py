@@ -76,6 +76,26 @@ def test_a_difference_is_made_of_layers() -> None:
     )
 
 
+def test_the_latency_of_an_open_loop_has_the_wait_for_a_free_session() -> None:
+    """It begins with the schedule, while the session is still busy with another transaction."""
+    trials = []
+    for timed_trial in run(log=1.1, client=3.0):
+        trials.append(dataclasses.replace(timed_trial, parameters={"rate": 100}))
+    assert "3\u202fms of it waiting for a free session" in sentences(trials, ROWS)[-1]
+
+
+def test_the_cpu_of_the_load_s_threads_is_beside_the_wait_for_it() -> None:
+    """What the load generator does while sessions wait for it."""
+    client = {"cpu": 1.0, "queue": 0.25}
+    trials = []
+    for block in (1, 2, 3):
+        of_block = timed("ext4", block, cpu=1.0, client=3.0)
+        facts = dataclasses.replace(of_block.time or TimeFacts(), client=client)
+        trials.append(dataclasses.replace(of_block, time=facts))
+    line = sentences(trials, ROWS[:1])[0]
+    assert "waiting for the client (on average, 1 of its threads had a CPU and 0.250 waited" in line
+
+
 def test_a_setup_has_a_sentence_and_its_limit() -> None:
     """The largest layer first, with its interval."""
     line = sentences(run(), ROWS)[1]
@@ -135,6 +155,11 @@ def test_a_word_names_the_limit(ms: Any, word: str) -> None:
         ({"cpu": 3.0}, {"limit": LIMITED, "ceiling": WRITTEN}, "CPU"),
         ({"log": 3.0}, {"limit": LIMITED, "ceiling": CeilingFacts()}, "log flush"),
         ({"cpu": 3.0}, {"warnings": (TrialWarning("W016", ""),)}, "client"),
+        (
+            {"client": 3.0},
+            {"warnings": (TrialWarning("W016", ""),), "parameters": {"rate": 100}},
+            "client",
+        ),
     ],
 )
 def test_what_the_plan_or_the_client_limits_has_its_word(ms: Any, fields: Any, word: str) -> None:

@@ -314,11 +314,19 @@ def schedule_of(thread: Task) -> dict[str, str]:
     return values
 
 
-def times_run(folder: str) -> int:
-    """Return how often a thread was given a CPU since it started; 0 if this kernel does not count
-    it.
+class CpuTurns(NamedTuple):
+    """Seconds of a thread on a CPU and waiting for one, and how often it was given one, since it
+    started; 0 if this kernel does not count it.
     """
-    words = (content(f"{folder}/schedstat") or "").split()
+
+    on_cpu_s: float = 0.0
+    queued_s: float = 0.0
+    times: int = 0
+
+
+def cpu_turns(schedstat: str | bytes | None) -> CpuTurns:
+    """Return what a thread's file `schedstat` says."""
+    words = (schedstat or "").split()
     if len(words) == 3 and words[2].isdigit():
-        return int(words[2])
-    return 0
+        return CpuTurns(int(words[0]) / 1e9, int(words[1]) / 1e9, int(words[2]))
+    return CpuTurns()

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from dbbench.engines.port import Counts
 from dbbench.metrics.outcome import Outcome
 from dbbench.metrics.series import Series
 from dbbench.model import Cell, SlowSecond, TimeFacts, TimeLayer, TimeWait
@@ -18,8 +17,6 @@ from dbbench.samplers.thread_waits import Second, ThreadWaits
 from dbbench.samplers.time_layers import RUNNING, Wait
 
 _SHOWN: Final = 20  # waits that the result keeps
-# dbbench's own session, which reads the counters, waits for its client nearly all the time.
-_OWN: Final = 1.0
 # Below this share of the window, seconds that were not sampled may have been the slow ones.
 _LEAST_SAMPLED: Final = 0.8
 _MOST_MISSED: Final = 0.05  # of the client's mean latency, by the sum of the layers
@@ -63,10 +60,15 @@ def facts(
         for layer, mean in second.sessions().items():
             sessions[layer] += mean / len(seconds)
     waits = _mean_waits(seconds)
-    own = min(_OWN, sessions[TimeLayer.CLIENT])
-    sessions[TimeLayer.CLIENT] -= own
-    _count_row_locks(sessions, waits, readings.engine.grown, outcome.window_s)
-    _count_log_locks(sessions, waits, outcome.series)
+    # A session waits in the same call for a lock and for the thread that flushes the log. The
+    # server counts which of PostgreSQL's locks are the log's, and the time of InnoDB's row locks.
+    moved = _log_locks(waits, outcome.series)
+    row_lock_ms = readings.engine.grown.get("innodb_row_lock_ms")
+    if row_lock_ms is not None:
+        missing = row_lock_ms / 1000 / outcome.window_s - sessions[TimeLayer.LOCK]
+        moved = -max(0.0, min(_waiting(waits, TimeLayer.LOG), missing))
+    sessions[TimeLayer.LOG] += moved
+    sessions[TimeLayer.LOCK] -= moved
     present = sum(sessions.values())
     if present <= 0:
         return TimeFacts("the load had no session in the samples")
@@ -75,13 +77,14 @@ def facts(
         samples=sum(second.samples for second in seconds),
         sessions=present,
         shares={layer: mean / present for layer, mean in sessions.items()},
-        waits=tuple(_longest(waits, present, own)),
+        waits=tuple(_longest(waits, present)),
         slow=tuple(_slowest(seconds, outcome.series, outcome.begin_utc)),
         kernel={
             name: cpu_s / readings.host.seconds
             for name, cpu_s in readings.host.kernel_s.items()
             if cpu_s >= _LEAST_KERNEL * readings.host.seconds
         },
+        client=dict(readings.processes.client_threads),
         sampler_cpu_s=sampler.cpu_s,
     )
     return _per_transaction(observed, sessions, outcome, cell)
@@ -93,8 +96,9 @@ def _per_transaction(
     outcome: Outcome,
     cell: Cell,
 ) -> TimeFacts:
-    """Add the ms per transaction: all of a session's time is a transaction's, unless the load
-    pauses. Layers that are not the client's latency are not reported.
+    """Add the ms per transaction. What the client does between two of them is not in its latency,
+    and with a rate all that remains of the latency is the client's: it begins with the schedule.
+    Layers that do not add up to the latency are not reported.
     """
     latency_ms = outcome.histogram.mean_ms if outcome.histogram is not None else None
     if not outcome.transactions or not latency_ms:
@@ -102,9 +106,11 @@ def _per_transaction(
     ms_per_tx = {}
     for layer, mean in sessions.items():
         ms_per_tx[layer] = 1000 * mean * outcome.window_s / outcome.transactions
-    if cell.parameters.get("rate") or cell.parameters.get("think_times"):
-        del ms_per_tx[TimeLayer.CLIENT]
-    elif abs(sum(ms_per_tx.values()) / latency_ms - 1) > _MOST_MISSED:
+    client_ms = ms_per_tx.pop(TimeLayer.CLIENT)
+    rest_ms = max(0.0, latency_ms - sum(ms_per_tx.values()))
+    is_paced = bool(cell.parameters.get("rate") or cell.parameters.get("think_times"))
+    ms_per_tx[TimeLayer.CLIENT] = rest_ms if is_paced else min(client_ms, rest_ms)
+    if abs(sum(ms_per_tx.values()) / latency_ms - 1) > _MOST_MISSED:
         # for example, a session could not be told from other threads
         return TimeFacts(_UNLIKE_LATENCY)
     return replace(observed, ms_per_tx=ms_per_tx, latency_ms=latency_ms)
@@ -127,7 +133,6 @@ def _slowest(
     much_kb = _MUCH_WRITTEN * statistics.median(writes) if writes else 0.0
     for tps, number, sampled in sorted(rates.values(), key=lambda rate: rate[:2])[:_SLOWEST]:
         sessions = sampled.sessions()
-        sessions[TimeLayer.CLIENT] -= min(_OWN, sessions[TimeLayer.CLIENT])
         layer = max(sessions, key=lambda name: sessions[name])
         waits = [wait for wait, _ in sampled.waits.most_common() if wait.layer == layer]
         events = []
@@ -154,62 +159,31 @@ def _mean_waits(seconds: Sequence[Second]) -> dict[Wait, float]:
     """Return the mean number of sessions in each wait."""
     waits = dict[Wait, float]()
     for second in seconds:
-        for wait, count in second.waits.items():
-            mean = count / (second.samples * second.part * len(seconds))
-            waits[wait] = waits.get(wait, 0.0) + mean
+        for wait, mean in second.means().items():
+            waits[wait] = waits.get(wait, 0.0) + mean / len(seconds)
     return waits
 
 
-def _count_row_locks(
-    sessions: dict[str, float],
-    waits: dict[Wait, float],
-    grown: Counts,
-    window_s: float,
-) -> None:
-    """Move time from the log to locks: in InnoDB a session waits in the same call for a row lock
-    and for the thread that flushes the log. Its counter of row lock waits says how much is which.
-    """
-    row_lock_ms = grown.get("innodb_row_lock_ms")
-    if row_lock_ms is None:
-        return
-    through = sum(
-        count for wait, count in waits.items() if wait.layer == TimeLayer.LOG and wait.through
-    )
-    missing = row_lock_ms / 1000 / window_s - sessions[TimeLayer.LOCK]
-    moved = max(0.0, min(through, missing))
-    sessions[TimeLayer.LOCK] += moved
-    sessions[TimeLayer.LOG] -= moved
-
-
-def _count_log_locks(
-    sessions: dict[str, float],
-    waits: dict[Wait, float],
-    series: Series,
-) -> None:
-    """Move time from locks to the log: who flushes PostgreSQL's log runs if the disk answers at
-    once, or waits for a CPU. The server says which of its internal locks are that of the flush.
+def _log_locks(waits: dict[Wait, float], series: Series) -> float:
+    """Return how many sessions wait in a lock for PostgreSQL's log: who flushes it runs if the disk
+    answers at once, or waits for a CPU.
     """
     internal = math.fsum(filter(None, series.columns.get("lwlock_waits_active", ())))
     of_log = math.fsum(filter(None, series.columns.get("wal_lock_waits_active", ())))
     if not internal:
-        return
-    waiting = sum(
-        count
-        for wait, count in waits.items()
-        if (wait.layer, wait.call) == (TimeLayer.LOCK, "futex")
-    )
-    moved = waiting * of_log / internal
-    sessions[TimeLayer.LOCK] -= moved
-    sessions[TimeLayer.LOG] += moved
+        return 0.0
+    return _waiting(waits, TimeLayer.LOCK) * of_log / internal
 
 
-def _longest(waits: dict[Wait, float], present: float, own: float) -> list[TimeWait]:
-    longest = []
+def _waiting(waits: dict[Wait, float], layer: TimeLayer) -> float:
+    total = 0.0
+    for wait, count in waits.items():
+        if wait.layer == layer and "futex" in (wait.call, wait.through):
+            total += count
+    return total
+
+
+def _longest(waits: dict[Wait, float], present: float) -> Iterator[TimeWait]:
     for wait, mean in sorted(waits.items(), key=lambda item: -item[1])[:_SHOWN]:
-        if wait.layer == RUNNING:
-            continue
-        rest = mean - own if wait.layer == TimeLayer.CLIENT else mean
-        if rest > 0:
-            own = 0.0 if wait.layer == TimeLayer.CLIENT else own
-            longest.append(TimeWait(*wait, share=rest / present))
-    return longest
+        if wait.layer != RUNNING:
+            yield TimeWait(*wait, share=mean / present)

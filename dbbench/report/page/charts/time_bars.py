@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from dbbench.compare import chosen, time_layers
+from dbbench.compare import time_layers
 from dbbench.model import TIME_LAYERS
 from dbbench.report.page.groups import Group
 from dbbench.report.page.theme import Mark
-from dbbench.report.time_layers import sentences, slow_seconds
+from dbbench.report.time_layers import sentences, slow_seconds, trials_of
 from dbbench.units import number
 
 # Shades of grey, because a hue means a setup: per cent of ink. Neighbours differ.
@@ -17,20 +17,20 @@ _LEAST_SHARE: Final = 0.005  # of the longest bar; a layer with less in each set
 
 
 class Segment(NamedTuple):
-    """A layer of a bar; `share` of the longest bar, in per cent."""
+    """A layer of a bar in ms; `share` of the longest bar, in per cent."""
 
     layer: str
+    ms: str
     share: float
     shade: int
 
 
 class TimeBar(NamedTuple):
-    """The bar of a setup. `cells`: ms of each layer of the section."""
+    """The bar of a setup, with a segment for each layer of the section."""
 
     mark: Mark
     total: str
     segments: tuple[Segment, ...]
-    cells: tuple[str, ...]
 
 
 class TimeSection(NamedTuple):
@@ -44,11 +44,9 @@ class TimeSection(NamedTuple):
 
 def time_section(group: Group) -> TimeSection:
     """Return the section of a group, which is empty if nothing was observed."""
-    counted = chosen(group.trials)
     means = {}
     for arm in group.arms:
-        of_arm = [trial for trial in counted if trial.fs_setup == arm]
-        of_layers = time_layers.milliseconds(of_arm)
+        of_layers = time_layers.means(trials_of(group.trials, arm), "ms_per_tx")
         if of_layers:
             means[arm] = {layer: mean.value for layer, mean in of_layers.items()}
     # All bars have one scale, so that their lengths can be compared.
@@ -60,15 +58,14 @@ def time_section(group: Group) -> TimeSection:
             columns.append((str(layer), label))
     shades = dict(zip(map(str, TIME_LAYERS), _SHADES, strict=True))
     bars = []
-    # A bar with its segments, and the same numbers as cells.
     for arm, values in means.items():
         segments = []
         for name, _ in columns:
-            share = round(100 * values.get(name, 0.0) / longest, 2)
-            segments.append(Segment(name, share, shades[name]))
-        cells = tuple(number(values.get(name)) for name, _ in columns)
+            ms = values.get(name, 0.0)
+            share = round(100 * ms / longest, 2)
+            segments.append(Segment(name, number(ms), share, shades[name]))
         total = number(sum(values.values()))
-        bars.append(TimeBar(group.marks[arm], total, tuple(segments), cells))
+        bars.append(TimeBar(group.marks[arm], total, tuple(segments)))
     slow = []
     for arm, when, cause in slow_seconds(group.trials, group.arms):
         slow.append((group.marks[arm], when, cause))

@@ -26,7 +26,7 @@ _FLUSHES: Final = 15
 
 def folder(name: str) -> Path:
     """Return the device's directory, for disks and partitions."""
-    return SYS / "class/block" / name
+    return Path(f"{SYS}/class/block/{name}")
 
 
 def attribute(name: str, place: str) -> str | None:
@@ -92,7 +92,9 @@ def disk_of(name: str) -> str:
 def partitions(name: str) -> list[str]:
     """Return the partitions that the kernel knows on a disk."""
     here = folder(name)
-    return sorted(entry.name for entry in here.iterdir() if (entry / "partition").exists())
+    # The kernel names them after the disk, which has dozens of other entries.
+    named = [entry for entry in here.iterdir() if entry.name.startswith(name)]
+    return sorted(entry.name for entry in named if (entry / "partition").exists())
 
 
 def holders(name: str) -> list[str]:

@@ -194,7 +194,7 @@ def _openers(
     openers: dict[str, dict[str, None]] = {device.name: {} for device in devices}
 
     def look(folder: str) -> None:
-        for fd, status in _open_files(folder):
+        for fd, status in libc.files_in(f"{folder}/fd", _ENDED):
             if stat.S_ISBLK(status.st_mode):
                 opened = by_number.get(status.st_rdev, ())
             else:
@@ -271,24 +271,13 @@ def _with_descriptor(
 
     def look(folder: str) -> None:
         process = Path(folder)
-        for fd, status in _open_files(folder):
+        for fd, status in libc.files_in(f"{folder}/fd", _ENDED):
             with _unless_ended():
                 if hit(process, fd, status):
                     users.append(process)
                     return
 
     return users, _each(proc, look, "the open files")
-
-
-def _open_files(process: str) -> Iterator[tuple[str, libc.FileStatus]]:
-    """Yield each descriptor of a process with the status of its file. One system call for each: a
-    large host has half a million descriptors.
-    """
-    folder = os.open(f"{process}/fd", os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        yield from libc.files_in(folder, without=_ENDED)
-    finally:
-        os.close(folder)
 
 
 def mounts_of_each(devices: Sequence[Target], proc: Path) -> dict[str, list[str]]:

@@ -85,7 +85,7 @@ def files_in(path: str, without: Collection[int] = ()) -> Iterator[tuple[str, Fi
     """
     answer = ctypes.create_string_buffer(_STATX.size)
     place = ctypes.addressof(answer)
-    folder = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    folder: int = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         for name in os.listdir(folder):
             # As in `known_status`, without the cost of its calls for half a million descriptors.

@@ -153,8 +153,10 @@ def swap(disk: Disk) -> Iterator[None]:
     """Use the disk as swap."""
     process.run(["mkswap", "-q", disk.path])
     process.run(["swapon", disk.path])
-    yield
-    process.run(["swapoff", disk.path])
+    try:
+        yield
+    finally:
+        process.run(["swapoff", disk.path])
 
 
 OPEN = (
@@ -274,8 +276,10 @@ def swap_file(disk: Disk) -> Iterator[None]:
         os.fsync(image.fileno())
     process.run(["mkswap", "-q", disk.image])
     process.run(["swapon", disk.image])
-    yield
-    process.run(["swapoff", disk.image])
+    try:
+        yield
+    finally:
+        process.run(["swapoff", disk.image])
 
 
 @contextlib.contextmanager

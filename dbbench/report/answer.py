@@ -27,7 +27,7 @@ from dbbench.report.pairs import (
     names_text,
     near,
     pairs_of,
-    place_of,
+    placed,
     size_text,
     sized_by,
     values_sum,
@@ -67,12 +67,12 @@ def answer(tables: Sequence[VerdictTable], runs: Sequence[LoadedRun] = ()) -> An
     for table in tables:
         if table.rows:
             first.setdefault((*table.group, table.rows[0].fs_setup), table)
-    judged = list(first.values())
+    judged = placed(list(first.values()))
     pairs: list[Pair] = []
     for table in judged:
         if table.rows[0].value is not None:
             pairs += pairs_of(table)
-    sentences = [*_differences(pairs, judged), *_others(pairs, judged), *_without_pairs(judged)]
+    sentences = [*_differences(pairs), *_others(pairs), *_without_pairs(judged)]
     caveats = [*_short(runs), *_incomplete(runs), *_warm(judged)]
     caveats += [*_durability(judged), *_suspect(judged)]
     smoke = any(kind == SHORT for kind, _ in caveats)
@@ -83,57 +83,54 @@ def answer(tables: Sequence[VerdictTable], runs: Sequence[LoadedRun] = ()) -> An
     )
 
 
-def _differences(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[str]:
+def _differences(pairs: Sequence[Pair]) -> Iterator[str]:
     names = list(dict.fromkeys(pair.row.fs_setup for pair in pairs))
     bases = {pair.base.fs_setup for pair in pairs}
     if len(names) > 1 and len(bases) == 1 and all(pair.outcome in BEHIND for pair in pairs):
         word = "fastest" if all(pair.table.metric.words == "speed" for pair in pairs) else "best"
-        yield f"**{bases.pop()}** is the {word} setup{where_of(pairs, tables)}."
+        yield f"**{bases.pop()}** is the {word} setup{where_of(pairs)}."
 
     # Setups with the same outcomes share a sentence if there are more than two.
     certain = [pair for pair in pairs if pair.outcome in (*AHEAD, *BEHIND)]
     certain.sort(key=lambda pair: names.index(pair.row.fs_setup))
-    for setups in _alike(certain, tables):
+    for setups in _alike(certain):
         if len(setups) > 2:
-            yield _difference(setups, tables)
+            yield _difference(setups)
         else:
             for name, of_setup in setups.items():
-                yield _difference({name: of_setup}, tables)
+                yield _difference({name: of_setup})
 
 
-def _difference(setups: dict[str, list[Pair]], tables: Sequence[VerdictTable]) -> str:
+def _difference(setups: dict[str, list[Pair]]) -> str:
     pairs = list(itertools.chain(*setups.values()))
     are = "is" if len(setups) == 1 else "are"
-    *first, last = _clauses(pairs, tables)
+    *first, last = _clauses(pairs)
     clauses = f"{', '.join(first)}, and {last}" if first else last
     return f"{names_text(list(setups))} {are} {clauses}."
 
 
-def _alike(pairs: Iterable[Pair], tables: Sequence[VerdictTable]) -> list[dict[str, list[Pair]]]:
+def _alike(pairs: Iterable[Pair]) -> list[dict[str, list[Pair]]]:
     """Return the pairs by setup; setups that have the same outcomes in the same tests are together."""
     alike: dict[object, dict[str, list[Pair]]] = {}
     for name, of_setup in grouped(pairs, lambda pair: pair.row.fs_setup).items():
-        outcomes = []
-        for pair in of_setup:
-            place = place_of(pair.table, tables)
-            outcomes.append((pair.base.fs_setup, place, pair.outcome))
-        alike.setdefault(tuple(outcomes), {})[name] = of_setup
+        outcomes = tuple((pair.base.fs_setup, pair.table.place, pair.outcome) for pair in of_setup)
+        alike.setdefault(outcomes, {})[name] = of_setup
     return list(alike.values())
 
 
-def _clauses(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> list[str]:
+def _clauses(pairs: Sequence[Pair]) -> list[str]:
     base = pairs[0].base.fs_setup
     clauses: list[str] = []
     for alike in grouped(pairs, lambda pair: pair.outcome).values():
         of_ratio = near(alike)
         if of_ratio:
             than = "" if clauses else f" as {base}"
-            clauses.append(f"about {of_ratio}{than}{where_of(alike, tables)}")
+            clauses.append(f"about {of_ratio}{than}{where_of(alike)}")
             continue
         for of_metric in grouped(alike, sized_by).values():
             for of_size in _by_size(of_metric):
                 than = "" if clauses else f" than {base}"
-                clauses.append(_size(of_size, than, tables))
+                clauses.append(_size(of_size, than))
     return clauses
 
 
@@ -148,29 +145,29 @@ def _by_size(pairs: Sequence[Pair]) -> list[list[Pair]]:
     return [list(pairs)]
 
 
-def _size(pairs: Sequence[Pair], than: str, tables: Sequence[VerdictTable]) -> str:
+def _size(pairs: Sequence[Pair], than: str) -> str:
     """Return "12 % slower than ext4 in a"; of several sizes the least and the most, each with its
     place, because "12 to 30 %" would look like an interval.
     """
     word = pairs[0].outcome
-    where = where_of(pairs, tables)
+    where = where_of(pairs)
     if len(set(map(size_text, pairs))) > 1:
-        return f"{word}{than}{where} ({ends_text(pairs, tables)})"
+        return f"{word}{than}{where} ({ends_text(pairs)})"
     size = size_text(pairs[0])
     if sized_by(pairs[0]) is None:
         return f"{size} {word}{than}{where}"
     return f"{word}{than} ({size}){where}"
 
 
-def _others(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> Iterator[str]:
+def _others(pairs: Sequence[Pair]) -> Iterator[str]:
     for outcome in ("same", "inconclusive", Verdict.LIMITED, TOO_FEW, NO_RESULT):
-        for setups in _alike((pair for pair in pairs if pair.outcome == outcome), tables):
+        for setups in _alike(pair for pair in pairs if pair.outcome == outcome):
             together = list(itertools.chain(*setups.values()))
             yield _outcome(
                 outcome,
                 together,
                 list(setups),
-                where_of(together, tables),
+                where_of(together),
             )
 
 
@@ -228,7 +225,7 @@ def _without_pairs(tables: Sequence[VerdictTable]) -> Iterator[str]:
     missing = [table for table in tables if table.rows[0].value is None]
     reasons = grouped(missing, lambda t: (t.rows[0].fs_setup, why_without(t.rows[0])))
     for (base, why), of_base in reasons.items():
-        where = in_tests(of_base, tables)
+        where = in_tests(of_base)
         yield f"**Nothing can be compared**{where}: of the baseline {base}, {why}."
 
     # A baseline without anything to compare it with.
@@ -239,7 +236,7 @@ def _without_pairs(tables: Sequence[VerdictTable]) -> Iterator[str]:
             continue
         values = []
         for table in of_name:
-            where = f" in {place_of(table, tables)}" if len(tables) > 1 else ""
+            where = f" in {table.place}" if len(tables) > 1 else ""
             values.append(table.metric.with_unit(table.rows[0].value) + where)
         yield f"**{name}** reached {join_words(values)}; no other setup was measured."
 
@@ -275,7 +272,7 @@ def _incomplete(runs: Sequence[LoadedRun]) -> Iterator[tuple[str, str]]:
 def _warm(tables: Sequence[VerdictTable]) -> Iterator[tuple[str, str]]:
     warm = [table for table in tables if any(has(row.notes, RemarkKind.WARM) for row in table.rows)]
     if warm:
-        where = join_words(list(dict.fromkeys(place_of(table, tables) for table in warm)))
+        where = join_words(list(dict.fromkeys(table.place for table in warm)))
         text = "only the first of several scans was cold, so the mean is mostly that of memory"
         yield WARM, f"**The tables of {where} fit into memory**: {text} (W158)."
 

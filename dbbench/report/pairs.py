@@ -12,7 +12,7 @@ from dbbench.compare.verdict import without_guard
 from dbbench.metrics.table import Metric
 from dbbench.report.sentences import MOST_NAMED
 from dbbench.report.verdicts import VerdictTable
-from dbbench.units import GROUP, change, join_words
+from dbbench.units import GROUP, change, grouped, join_words
 
 NO_RESULT: Final = "no result"
 TOO_FEW: Final = "too few blocks"
@@ -105,42 +105,51 @@ def size_text(pair: Pair) -> str:
     return f"{text}{GROUP}%"
 
 
-def ends_text(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> str:
+def ends_text(pairs: Sequence[Pair]) -> str:
     """Return "least 12 % of xfs in a, most 30 % of zfs in b"."""
     setups = {pair.row.fs_setup for pair in pairs}
-    places = {place_of(pair.table, tables) for pair in pairs}
+    places = {pair.table.place for pair in pairs}
     ordered = sorted(pairs, key=lambda pair: abs(math.log(pair.row.ratio or 1.0)))
     ends = []
     for word, pair in (("least", ordered[0]), ("most", ordered[-1])):
         whose = f" of {pair.row.fs_setup}" if len(setups) > 1 else ""
-        where = f" in {place_of(pair.table, tables)}" if len(places) > 1 else ""
+        where = f" in {pair.table.place}" if len(places) > 1 else ""
         ends.append(f"{word} {size_text(pair)}{whose}{where}")
     return ", ".join(ends)
 
 
-def where_of(pairs: Iterable[Pair], tables: Sequence[VerdictTable]) -> str:
+def where_of(pairs: Iterable[Pair]) -> str:
     """Return the tests of the pairs, as `in_tests` does."""
-    return in_tests([pair.table for pair in pairs], tables)
+    return in_tests([pair.table for pair in pairs])
 
 
-def in_tests(some: Sequence[VerdictTable], tables: Sequence[VerdictTable]) -> str:
+def in_tests(tables: Sequence[VerdictTable]) -> str:
     """Return " in all three tests", " in postgres and mariadb", " in 4 of 9 tests", or "" if there
     is only one.
     """
-    base = some[0].rows[0].fs_setup
-    places = list(dict.fromkeys(place_of(table, tables) for table in some))
-    total = len({place_of(table, tables) for table in tables if table.rows[0].fs_setup == base})
+    places = list(dict.fromkeys(table.place for table in tables))
+    total = tables[0].tests
     if total == 1:
         return ""
     if len(places) == total:
         return f" in {_WORDS.get(total, f'all {total} tests')}"
     if len(places) > 2:
         return f" in {len(places)} of {total} tests"
-    preposition = "with" if all(table.variant in places for table in some) else "in"
+    preposition = "with" if all(table.variant in places for table in tables) else "in"
     return f" {preposition} {join_words(places)}"
 
 
-def place_of(table: VerdictTable, tables: Sequence[VerdictTable]) -> str:
+def placed(tables: Sequence[VerdictTable]) -> list[VerdictTable]:
+    """Return the tables with their `place`, and `tests`: how many places their baseline has."""
+    each = [table._replace(place=_place(table, tables)) for table in tables]
+    places = grouped(each, lambda table: table.rows[0].fs_setup)
+    return [
+        table._replace(tests=len({other.place for other in places[table.rows[0].fs_setup]}))
+        for table in each
+    ]
+
+
+def _place(table: VerdictTable, tables: Sequence[VerdictTable]) -> str:
     """Return what distinguishes the table from the others: engine, workload and variant as far as
     they differ, and what the workload does in plain words.
     """

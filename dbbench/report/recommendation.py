@@ -101,7 +101,7 @@ def recommend(pairs: Sequence[Pair], tables: Sequence[VerdictTable], smoke: bool
     base = bases.pop()
     setups = [base, *dict.fromkeys(pair.row.fs_setup for pair in pairs)]
     tests = [_standings(table, setups, pairs) for table in tables]
-    return _choice(tests, setups, pairs, tables) + _limits(tables)
+    return _choice(tests, setups, pairs) + _limits(tables)
 
 
 def _standings(table: VerdictTable, setups: Sequence[str], pairs: Sequence[Pair]) -> Standings:
@@ -122,19 +122,18 @@ def _choice(
     tests: Sequence[Standings],
     setups: Sequence[str],
     pairs: Sequence[Pair],
-    tables: Sequence[VerdictTable],
 ) -> str:
     best = [setup for setup in setups if all(setup in test.best for test in tests)]
     decided = [test for test in tests if test.is_decided]
     if not best:
-        return _by_test(tests, tables)
+        return _by_test(tests)
 
     # One setup, or several that are alike.
     others = _others([pair for pair in pairs if pair.row.fs_setup not in best])
     if len(best) == 1:
         lead = "Use" if len(decided) == len(tests) else "As far as this run can tell, use"
         gain = [pair for pair in pairs if pair.row.fs_setup in best and pair.outcome in AHEAD]
-        return f"{lead} **{best[0]}**{_gain(gain, tables)}.{others}"
+        return f"{lead} **{best[0]}**{_gain(gain)}.{others}"
     if len(decided) == len(tests):
         return f"**No difference that matters**: use {names_text(best, 'or')}.{others}"
     if best == list(setups):
@@ -142,23 +141,23 @@ def _choice(
     return f"**Not decided yet**: {names_text(best, 'or')}.{others}"
 
 
-def _by_test(tests: Sequence[Standings], tables: Sequence[VerdictTable]) -> str:
+def _by_test(tests: Sequence[Standings]) -> str:
     """Return the choice of each test, because no setup is among the best in all of them."""
     choices = grouped(tests, lambda test: tuple(test.best))
     if len(choices) > MOST_PLACES:
         return "**It depends on the load**: no setup is the best in all tests."
     texts = []
     for best, of_choice in choices.items():
-        where = in_tests([test.table for test in of_choice], tables)
+        where = in_tests([test.table for test in of_choice])
         texts.append(f"{names_text(list(best), 'or')}{where}")
     return f"**It depends on the load**: use {', '.join(texts)}."
 
 
-def _gain(pairs: Sequence[Pair], tables: Sequence[VerdictTable]) -> str:
+def _gain(pairs: Sequence[Pair]) -> str:
     """Return ": 10 % faster than ext4 in tpcb" of a setup that is ahead of the baseline."""
     if not pairs:
         return ""
-    than = f"than **{pairs[0].base.fs_setup}**{where_of(pairs, tables)}"
+    than = f"than **{pairs[0].base.fs_setup}**{where_of(pairs)}"
     return f": {_how_much(pairs)} {than}"
 
 

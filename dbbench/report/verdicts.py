@@ -28,7 +28,9 @@ ALL: Final = "all"  # value of `--metric`: every metric that was measured
 
 
 class VerdictTable(NamedTuple):
-    """The rows of one engine, workload and variant. `plain_name`: the workload in plain words."""
+    """The rows of one engine, workload and variant. `plain_name`: the workload in plain words.
+    `place`, among `tests`: its name in an answer, see `pairs.placed`.
+    """
 
     engine: str
     workload: str
@@ -36,6 +38,8 @@ class VerdictTable(NamedTuple):
     metric: Metric
     rows: list[Row]
     plain_name: str = ""
+    place: str = ""
+    tests: int = 1
 
     @property
     def group(self) -> compare.Group:

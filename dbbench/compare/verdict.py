@@ -6,8 +6,8 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from dbbench.compare.conditions import device_limits, unequal
@@ -408,6 +408,7 @@ def _price(more: int | None, block_minutes: float | None) -> Remark:
     )
 
 
+@dataclass(frozen=True, eq=False)
 class Comparison:
     """The trials of a run, compared with one baseline. `primary` has the primary metric of each
     workload, `stopped` why a (group, arm) is not measured again; its row has this remark if the
@@ -415,37 +416,32 @@ class Comparison:
     any other metric they share it too.
     """
 
-    def __init__(
-        self,
-        trials: Sequence[Trial],
-        baseline: str,
-        primary: Mapping[str, str],
-        margin: float = MARGIN,
-        stopped: Mapping[tuple[Group, str], Remark] = MappingProxyType({}),
-    ) -> None:
-        self._trials = trials
-        self._baseline = baseline
-        self._primary = primary
-        self._margin = margin
-        self._stopped = stopped
-        self._settled = {
-            group for (group, _), why in stopped.items() if why.kind is RemarkKind.SETTLED
-        }
-        # "": the primary metric of each workload
-        self._tables: dict[str, dict[Group, list[Row]]] = {}
+    trials: Sequence[Trial]
+    baseline: str
+    primary: Mapping[str, str]
+    margin: float = MARGIN
+    stopped: Mapping[tuple[Group, str], Remark] = field(default_factory=dict)
+
+    @cached_property
+    def _settled(self) -> set[Group]:
+        return {group for (group, _), why in self.stopped.items() if why.kind is RemarkKind.SETTLED}
+
+    @cached_property
+    def _tables(self) -> dict[str, dict[Group, list[Row]]]:
+        return {}  # "": of the primary metric of each workload
 
     def rows(self, group: Group, metric: str) -> list[Row]:
-        name = "" if metric == self._primary.get(group[1], "tps") else metric
+        name = "" if metric == self.primary.get(group[1], "tps") else metric
         if name not in self._tables:
-            self._tables[name] = self._judge(name or self._primary)
+            self._tables[name] = self._judge(name or self.primary)
         return self._tables[name].get(group, [])
 
     def _judge(self, metric: str | Mapping[str, str]) -> dict[Group, list[Row]]:
         tables: dict[Group, list[Row]] = {}
-        for row in rows(self._trials, self._baseline, metric, self._margin, self._settled):
+        for row in rows(self.trials, self.baseline, metric, self.margin, self._settled):
             key = (row.engine, row.workload, row.variant)
             table = tables.setdefault(key, [])
-            reason = self._stopped.get((key, row.fs_setup))
+            reason = self.stopped.get((key, row.fs_setup))
             # The baseline, which is the first row, was measured further.
             if reason is not None and row.n < table[0].n:
                 row = replace(row, notes=(*row.notes, reason))

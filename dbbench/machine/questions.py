@@ -13,10 +13,11 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
 from dbbench import process
 from dbbench.machine import libc
+from dbbench.model import Json
 
 Ask = Callable[[str], object]
 
@@ -42,7 +43,7 @@ def ask_each(
     ask: Ask,
     names: Sequence[str],
     within_s: float,
-) -> dict[str, Any]:
+) -> Json:
     """Call `ask` for each name in another process; return its answers (JSON) by name. A name is left
     out if there is no answer within `allowed_s(within_s)`, and as long as the process that asked
     still waits. Raises OSError if the helper was killed.
@@ -89,11 +90,11 @@ def _ask_each(
     ask: Ask,
     names: Sequence[str],
     within_s: float,
-) -> dict[str, Any]:
+) -> Json:
     for name, waiting in list(_asleep.items()):
         if os.waitpid(waiting, os.WNOHANG) != (0, 0):
             del _asleep[name]
-    answers = dict[str, Any]()
+    answers = Json()
     asked = [name for name in names if name not in _asleep]
     while asked:
         reader, writer = os.pipe()

@@ -5,12 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dbbench.compare.interval import LEAST_BLOCKS
 from dbbench.compare.sizing import find_disorder
 from dbbench.errors import PlanInvalid, UnknownName, UsageInvalid
-from dbbench.model import Arm, Plan
+from dbbench.model import Arm, Json, Plan
 from dbbench.model.plan import MOST_TRIALS
 from dbbench.model.times import QUICK_MEASURE_S, QUICK_WARMUP_S
 from dbbench.plan.catalog import Catalog
@@ -52,7 +51,7 @@ def narrow(plan: Plan, to: Narrowing) -> Plan:
         plan = _only(plan, to.fs)
     # A quick look is one block of short windows, whatever the plan says.
     if to.quick:
-        windows: dict[str, Any] = {"warmup_s": QUICK_WARMUP_S, "measure_s": QUICK_MEASURE_S}
+        windows: Json = {"warmup_s": QUICK_WARMUP_S, "measure_s": QUICK_MEASURE_S}
         workloads = tuple(replace(workload, **windows) for workload in plan.workload)
         plan = replace(plan, workload=workloads, **windows)
         plan = replace(

@@ -19,7 +19,7 @@ from dbbench.datasets.generated import SCALE_BYTES, SYSBENCH_ROW_BYTES
 from dbbench.engines import SERVERS, profile_of
 from dbbench.errors import DbbenchError, PlanInvalid
 from dbbench.machine.mounts import Mount
-from dbbench.model import Arm, EngineName, Scalar
+from dbbench.model import Arm, EngineName, Scalars
 from dbbench.model.base import data_folder
 from dbbench.model.times import MEASURE_S, WARMUP_S
 from dbbench.plan.catalog import Catalog
@@ -53,7 +53,7 @@ _DISK: Final = """\
 kind = "block"      # it is ERASED; `dbbench run` refuses it if it is in use or not empty
 path = {}"""
 _TABLES: Final = 8
-_WORKLOADS: Final[dict[str, dict[str, Scalar]]] = {  # by the engine's kind of dataset
+_WORKLOADS: Final[dict[str, Scalars]] = {  # by the engine's kind of dataset
     "pgbench": {
         "name": "pgbench-tpcb",
         "scale": 50,

@@ -6,7 +6,15 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from dbbench.engines import ENGINES
-from dbbench.model import Cell, EngineSpec, FsSetup, Scalar, Settings, merge_settings, spelt
+from dbbench.model import (
+    Cell,
+    EngineSpec,
+    FsSetup,
+    Scalars,
+    Settings,
+    merge_settings,
+    spelt,
+)
 
 
 def settings_of(cell: Cell) -> Settings:
@@ -27,7 +35,7 @@ def settings_of(cell: Cell) -> Settings:
     )
 
 
-def defaults(spec: EngineSpec, memory_bytes: int | None) -> dict[str, Scalar]:
+def defaults(spec: EngineSpec, memory_bytes: int | None) -> Scalars:
     """Return the engine's default settings with those of the spec's profile over them. A profile
     that the engine does not have, of a later version of dbbench, adds nothing.
     """
@@ -65,5 +73,5 @@ def _filesystem(setup: FsSetup) -> FsSetup:
     return replace(setup, name="", title="", tuning={})
 
 
-def _values(cell: Cell) -> dict[str, Scalar]:
+def _values(cell: Cell) -> Scalars:
     return {spelt(name): setting.value for name, setting in settings_of(cell).items()}

@@ -14,7 +14,17 @@ from pathlib import PurePath
 from typing import Any, Final, Literal, NamedTuple
 
 from dbbench.engines import ENGINES
-from dbbench.model import DeviceLimit, EngineSpec, Parameter, Plan, Scalar, WorkloadSpec, spelt
+from dbbench.model import (
+    DeviceLimit,
+    EngineSpec,
+    Json,
+    Parameter,
+    Plan,
+    Scalar,
+    Scalars,
+    WorkloadSpec,
+    spelt,
+)
 from dbbench.plan.labels import word_of
 from dbbench.plan.server_settings import defaults
 from dbbench.units import size_text
@@ -39,12 +49,12 @@ class Variant(NamedTuple):
     """
 
     name: str
-    parameters: dict[str, Scalar]
+    parameters: Scalars
     memory_bytes: int | None
     limit: DeviceLimit | None
-    queue: dict[str, Scalar]
+    queue: Scalars
     engine: EngineSpec
-    levels: dict[str, Scalar]  # factor -> level
+    levels: Scalars  # factor -> level
 
 
 def variants(
@@ -64,13 +74,13 @@ def variants(
     for choice, limit, levels in itertools.product(choices, limits, combined):
         # The values of the lists, each where it belongs.
         words = []
-        values: dict[str, dict[str, Any]] = {
+        values: dict[str, Json] = {
             "parameter": {},
             "setting": {},
             "plan": {},
             "queue": {},
         }
-        all_levels: dict[str, Scalar] = {}
+        all_levels: Scalars = {}
         for axis, value in zip(axes, choice, strict=True):
             values[axis.kind][axis.name] = value
             if len(axis.values) > 1:
@@ -146,7 +156,7 @@ def factors_of(factors: Factors, engine: EngineSpec) -> dict[str, tuple[Scalar, 
     return {name: levels for name, levels in factors.items() if spelt(name) in names}
 
 
-def combinations(plan: Plan, engine: EngineSpec) -> list[dict[str, Scalar]]:
+def combinations(plan: Plan, engine: EngineSpec) -> list[Scalars]:
     """Return every combination of the levels of the engine's factors, the first factor changing
     slowest; a single empty one if it has none.
     """

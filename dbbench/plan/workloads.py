@@ -12,7 +12,7 @@ from typing import Any, Final
 from dbbench.datasets import generated, sources, tpcc
 from dbbench.engines import profile_of
 from dbbench.errors import PlanInvalid, UnknownName
-from dbbench.model import Dataset, Parameter, Scalar, Workload, WorkloadSpec
+from dbbench.model import Dataset, Json, Parameter, Scalar, Scalars, Workload, WorkloadSpec
 from dbbench.model.base import SIZE_PARAMETERS
 from dbbench.plan.catalog import Catalog, convert_value, parameters
 from dbbench.plan.tomlfile import Document, Key, convert, did_you_mean
@@ -77,7 +77,7 @@ def read_workload(
 
 def _parameters(
     document: Document,
-    item: dict[str, Any],
+    item: Json,
     key: Key,
     workload: Workload,
 ) -> dict[str, tuple[Scalar, ...]]:
@@ -169,9 +169,9 @@ def place_tables(dataset: Dataset, spec: WorkloadSpec) -> Dataset:
 
 def own_values(
     workload: Workload,
-    values: dict[str, Scalar],
+    values: Scalars,
     given: Mapping[str, Scalar],
-) -> dict[str, Scalar]:
+) -> Scalars:
     """Return the parameters that apply to the user's own data; those of generated data only if the
     plan sets them.
     """
@@ -185,9 +185,9 @@ def own_values(
 
 def resize(
     kind: str,
-    values: dict[str, Scalar],
+    values: Scalars,
     memory_bytes: int | None,
-) -> dict[str, Scalar]:
+) -> Scalars:
     """Return `values` with `size` converted to the amount of data: pgbench's scale, sysbench's
     rows, TPC-C's warehouses. Raises ValueError if the plan sets no memory to which the size
     could refer.
@@ -202,7 +202,7 @@ def resize(
     return {**others, SIZE_PARAMETERS[kind]: max(1, round(units))}
 
 
-def _unit_bytes(kind: str, values: dict[str, Scalar]) -> int:
+def _unit_bytes(kind: str, values: Scalars) -> int:
     """Return the bytes that the dataset grows by if its size parameter grows by 1."""
     if kind == "tpcc":
         return tpcc.loaded_bytes(

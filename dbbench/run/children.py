@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import IO, Any, Final, NoReturn
+from typing import IO, Final, NoReturn
 
 from dbbench import process
 from dbbench.errors import (
@@ -32,6 +32,7 @@ from dbbench.errors import (
 )
 from dbbench.machine import namespaces, questions
 from dbbench.machine.host.proc import PROC, below, content, tasks
+from dbbench.model import Json
 from dbbench.model.events import Emit, Event, parse
 from dbbench.results.fileio import own_file, writing
 
@@ -200,7 +201,7 @@ class Launcher(ExitStack):
             )
             self._server = (self.enter_context(server), requests)
 
-    def run(self, request: dict[str, Any], overdue: Overdue | None = None) -> int:
+    def run(self, request: Json, overdue: Overdue | None = None) -> int:
         """Do this work in a process; return its exit status. Raises the error that it reports, an
         error if the run is stopped, TrialStuck if the process exceeds its deadlines (it is
         killed), FilesystemFull, NotWritable.
@@ -238,7 +239,7 @@ class Launcher(ExitStack):
             raise errors[0]
         return status
 
-    def _fork(self, request: dict[str, Any]) -> Child | int:
+    def _fork(self, request: Json) -> Child | int:
         assert self._server is not None
         server, requests = self._server
         # The child's events arrive through this pipe.
@@ -267,7 +268,7 @@ class Launcher(ExitStack):
             return os.fdopen(own_file(self.log, os.O_WRONLY | os.O_APPEND, 0o644), "ab")
 
 
-def serve(main: Callable[[dict[str, Any]], int]) -> NoReturn:
+def serve(main: Callable[[Json], int]) -> NoReturn:
     """Be a fork server: run `main` in a child process for each request of a Launcher. The command's
     arguments are the descriptor of its socket and the run's directory, for people who look for a
     run's processes. A request brings stdout and stderr; the answers are the child's pid with its
@@ -298,8 +299,8 @@ def serve(main: Callable[[dict[str, Any]], int]) -> NoReturn:
 
 
 def _work(
-    main: Callable[[dict[str, Any]], int],
-    request: dict[str, Any],
+    main: Callable[[Json], int],
+    request: Json,
     fds: Sequence[int],
     parent: int,
 ) -> int:

@@ -12,7 +12,7 @@ import math
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
 from typing import IO, Final
@@ -64,21 +64,16 @@ def is_gauge(name: str) -> bool:
     return _GAUGE.search(name) is not None
 
 
+@dataclass
 class Counters:
     """A thread that reads counters, and its readings."""
 
-    def __init__(
-        self,
-        server: Server,
-        log: Path,
-        expected: int | None = None,
-    ) -> None:
-        self.readings: list[CountersReading] = []
-        self._server = server
-        self._expected = expected  # sessions that the load generator opens
-        self._log = log
-        self._fault: str | None = None
-        self._fatal = False
+    server: Server
+    log: Path
+    expected: int | None = None  # sessions that the load generator opens
+    readings: list[CountersReading] = field(default_factory=list)
+    _fault: str | None = None
+    _fatal: bool = False
 
     @contextlib.contextmanager
     def running(self) -> Iterator[None]:
@@ -87,7 +82,7 @@ class Counters:
         """
         with contextlib.suppress(Exception):  # the thread's first reading reports the error
             # sessions are counted from now on, before the load generator opens any
-            self._server.sessions()
+            self.server.sessions()
         with threads.beside("counters", self._work, limit_s=_JOIN_S) as helper:
             yield
         if helper.alive:
@@ -108,14 +103,14 @@ class Counters:
         if gaps:
             why = f": {self._fault}" if self._fault else ""
             warnings.append(TrialWarning(gaps.id, gaps.text + why, gaps.second))
-        warnings += foreign_sessions(self.readings, self._expected, begin_utc, seconds)
+        warnings += foreign_sessions(self.readings, self.expected, begin_utc, seconds)
         return to_series(self.readings, begin_utc, seconds), warnings
 
     def _work(self, ended: Event) -> None:
         began_utc = time.time()
         began = time.monotonic()
         tick = 0
-        with self._log.open("w", encoding="utf-8") as log:
+        with self.log.open("w", encoding="utf-8") as log:
             while not ended.wait(max(0.0, began + tick - time.monotonic())):
                 if not self._take_reading(log, began_utc + tick, ended):
                     return
@@ -134,9 +129,9 @@ class Counters:
         sessions: Sessions | None = None
         line: dict[str, object] = {"utc": iso(due_utc)}
         try:
-            counters = self._server.counters()
+            counters = self.server.counters()
             line["counters"] = counters
-            sessions = self._server.sessions()
+            sessions = self.server.sessions()
             line["sessions"] = {"present": len(sessions.present), "opened": sessions.opened}
         # each database module has errors of its own; none may end the trial here
         except Exception as error:
@@ -147,7 +142,7 @@ class Counters:
         self.readings.append(CountersReading(due_utc, time.monotonic(), counters, sessions))
         log.write(json.dumps(line) + "\n")
         log.flush()
-        if counters is None and not self._server.alive():
+        if counters is None and not self.server.alive():
             self._fault = f"the server died ({self._fault})"
             self._fatal = True
             return False

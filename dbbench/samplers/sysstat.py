@@ -146,23 +146,17 @@ def to_series(
     return Series(seconds, columns)
 
 
+@dataclass
 class Recorder:
-    """A recorder that is running or has run. `read` returns the document that it wrote; `lead` is a
+    """A recorder that is running or has run. `read_document` returns what it wrote; `lead` is a
     column that has a value in every good second: its gaps are the recorder's.
     """
 
-    def __init__(
-        self,
-        name: str,
-        lead: str,
-        began_utc: float,
-        read: Callable[[], SysstatDocument],
-    ) -> None:
-        self.name = name
-        self.lead = lead
-        self.began_utc = began_utc
-        self.ended_early: str | None = None
-        self._read_document = read
+    name: str
+    lead: str
+    began_utc: float
+    read_document: Callable[[], SysstatDocument]
+    ended_early: str | None = None
 
     def note_end(self, program: Running, log: Path) -> None:
         """Note whether the program ended by itself; call this before stopping it."""
@@ -176,7 +170,7 @@ class Recorder:
             self.ended_early += f": {lines[-1]}"
 
     def read(self, begin_utc: float, seconds: int) -> tuple[Series, list[TrialWarning]]:
-        document = self._read_document()
+        document = self.read_document()
         series = to_series(document.entries, self.began_utc, begin_utc, seconds)
         if self.lead not in series:
             series.set(self.lead, [])

@@ -16,7 +16,7 @@ from typing import Final
 
 from dbbench.engines.settings import numbers_of
 from dbbench.errors import ProgramMissing, UnknownName
-from dbbench.model import EngineName, Scalar
+from dbbench.model import EngineName, Scalars
 from dbbench.model.base import STRICT
 from dbbench.plan.tomlfile import did_you_mean, read_as
 from dbbench.units import level_text
@@ -84,7 +84,7 @@ class StudyScale:
 
     __pydantic_config__ = STRICT
     takes: str
-    values: dict[str, Scalar]
+    values: Scalars
     cuts: int = 0
     rounds: int = 0
 

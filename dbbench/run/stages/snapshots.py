@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from dbbench import process
@@ -90,35 +90,31 @@ def taking(
         taking.end()
 
 
+@dataclass
 class SnapshotSchedule:
     """The work of the thread, and its observations. `fault` is why it ended early, or did not
     begin.
     """
 
-    def __init__(
-        self,
-        plan: SnapshotSpec,
-        filled: StoredDatabase,
-        how: Snapshots,
-        now_utc: Callable[[], float],
-        fault: str = "",
-    ) -> None:
-        self.taken: list[SnapshotTaken] = []
-        self.fault = fault
-        self.late = 0
-        self._plan = plan
-        self._filled = filled
-        self._by = how
-        self._now_utc = now_utc
-        self._how = "" if fault else how.name
-        self._kept: list[tuple[int, StoredDatabase]] = []  # (index in `taken`, snapshot)
+    plan: SnapshotSpec
+    filled: StoredDatabase
+    how: Snapshots
+    now_utc: Callable[[], float]
+    fault: str = ""
+    taken: list[SnapshotTaken] = field(default_factory=list)
+    late: int = 0
+    # (index in `taken`, snapshot)
+    kept: list[tuple[int, StoredDatabase]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.name = "" if self.fault else self.how.name
 
     @property
     def facts(self) -> SnapshotFacts:
         return SnapshotFacts(
-            self._plan.every_s,
-            self._plan.keep,
-            self._how,
+            self.plan.every_s,
+            self.plan.keep,
+            self.name,
             note=self.fault,
             taken=tuple(self.taken),
         )
@@ -128,53 +124,53 @@ class SnapshotSchedule:
         if self.fault:
             yield TrialWarning("W108", self.fault)
         if self.late:
-            longer = f"{self.late} of {len(self.taken)} took longer than {self._plan.every_s:g} s"
+            longer = f"{self.late} of {len(self.taken)} took longer than {self.plan.every_s:g} s"
             yield TrialWarning("W108", f"{longer}, so the next one started late")
 
     def end(self) -> None:
         with self._note_error("dropping them"):
-            for number, copy in self._kept:
+            for number, copy in self.kept:
                 if number < len(self.taken):
-                    held = self._by.taken_bytes(copy)
+                    held = self.how.taken_bytes(copy)
                     self.taken[number] = replace(self.taken[number], bytes=held)
-        for _number, copy in self._kept:
+        for _number, copy in self.kept:
             with self._note_error("dropping one"):
-                self._by.drop(copy)
+                self.how.drop(copy)
 
     def work(self, ended: threading.Event) -> None:
         """Take snapshots until `ended` is set; one in progress is completed first."""
-        due = time.monotonic() + self._plan.every_s
+        due = time.monotonic() + self.plan.every_s
         # its servers are outside the trial's control group
         with process.placing({}), self._note_error("a snapshot"):
             while not ended.wait(max(0.0, due - time.monotonic())):
                 self._turn()
-                due += self._plan.every_s
+                due += self.plan.every_s
                 if time.monotonic() > due:
                     self.late += 1
                     due = time.monotonic()
 
     def _turn(self) -> None:
         number = len(self.taken)
-        tagged = replace(self._filled, tag=str(number + 1))
-        begin_utc = self._now_utc()
+        tagged = replace(self.filled, tag=str(number + 1))
+        begin_utc = self.now_utc()
         began = time.monotonic()
         # before it is taken, so that `end` also drops one that failed half-way
-        self._kept.append((number, tagged))
-        self._by.snapshot(tagged)
+        self.kept.append((number, tagged))
+        self.how.snapshot(tagged)
         snapshot_s = time.monotonic() - began
         began = time.monotonic()
         # A second server must be able to use it.
-        with self._by.clone(tagged) as datadir, tagged.serving_copy(datadir) as server:
+        with self.how.clone(tagged) as datadir, tagged.serving_copy(datadir) as server:
             text = query(server)
             ready_s = time.monotonic() - began
         drop_s = None
         # The oldest one goes when there are more than the plan keeps.
-        if len(self._kept) > self._plan.keep:
+        if len(self.kept) > self.plan.keep:
             began = time.monotonic()
-            self._by.drop(self._kept[0][1])
-            del self._kept[0]
+            self.how.drop(self.kept[0][1])
+            del self.kept[0]
             drop_s = time.monotonic() - began
-        end_utc = self._now_utc()
+        end_utc = self.now_utc()
         taken = SnapshotTaken(begin_utc, end_utc, snapshot_s, ready_s, drop_s, text=text)
         self.taken.append(taken)
 

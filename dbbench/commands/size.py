@@ -80,6 +80,7 @@ def command(
     from dbbench.plan.forecast import recall
     from dbbench.plan.narrowing import Narrowing, at_rate
     from dbbench.plan.request import able, load_request
+    from dbbench.plan.variants import device_limits
     from dbbench.results import RunFolder
     from dbbench.results.merging import keep_scripts
     from dbbench.run.create import begin_search, choose, create, deaths, must_be_of, scripts_of
@@ -98,7 +99,12 @@ def command(
     folder = choose(root, request, new=False, name=None)
     if folder is not None:
         must_be_of(folder, request)
-    check_run(request, plan_file, root, folder, wipe)
+    # A bisection runs few of the plan's trials, so that it needs less space than all of them.
+    levels = len(device_limits(request.plan))
+    searches = len(request.expanded.cells) // levels
+    most = searches * (levels.bit_length() + 2 * request.plan.blocks)
+    searched = request.expanded._replace(order=request.expanded.order[:most])
+    check_run(replace(request, expanded=searched), plan_file, root, folder, wipe)
     search = Search(rate, p99_ms)
     if folder is None:
         empty = replace(request, expanded=request.expanded._replace(order=()))

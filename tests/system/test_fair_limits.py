@@ -6,6 +6,7 @@ import contextlib
 import json
 import mmap
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -156,6 +157,14 @@ def test_the_smallest_volume_for_a_rate(dbbench: Any) -> None:
     page = Path(found["report"]).read_text()
     assert "The model of the v2000 volume holds 100 tx/s on ext4" in page
     assert json.loads(dbbench(*words).stdout) == found
+
+
+def test_a_search_needs_the_space_of_few_trials(dbbench: Any) -> None:
+    """300 levels in 20 blocks are 6000 trials, of which a bisection runs 49."""
+    device = {"size": "900TiB", "limit": {"iops": [*range(100, 400)]}}
+    dbbench.plan(plan(blocks=20, device=device))
+    refused = dbbench("size", "plan.toml", "--rate", "100", status=2).stderr
+    assert "error E203" in refused and re.search(r"results [0-9.]+ MiB", refused)
 
 
 def test_a_burst_is_spent(loop_device: Device, tmp_path: Path) -> None:

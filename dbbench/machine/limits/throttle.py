@@ -165,7 +165,7 @@ def obstacle() -> str:
     return f"{where.point} is not writable"
 
 
-def refusal(reason: str, effect: str | None = None) -> DbbenchError:
+def refusal(reason: str, effect: str = "Nothing was changed.") -> DbbenchError:
     """Return the error of a limit that cannot be enforced."""
     return KernelLacks(
         f"limit in [device] cannot be enforced: {reason}",

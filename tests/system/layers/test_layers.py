@@ -250,6 +250,7 @@ def test_a_delay_adds_to_one_kind_of_io(
     with disks(1) as device:
         with layers.stack_layers([Layer("delay", delays=asked)], device, journal) as volume:
             facts = facts_of(volume)
+            assert delay.delayed_by(volume.path.name) == facts["name"]
             written_and_read(volume, EXT4, tmp_path / "mnt")
         measured = {other: facts[f"{other}_measured_ms"] for other in delay.KINDS}
         assert measured.pop(kind) == pytest.approx(2 * tick, rel=0.2)

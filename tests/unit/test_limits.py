@@ -328,6 +328,7 @@ def test_below_systemd_groups_are_in_a_delegated_unit(
     monkeypatch.setattr("dbbench.process.run", run)
     where = cgroup.Hierarchy(2, tmp_path / home, tmp_path, "memory")
     write_file(where.home / "cpu.max", "50000 100000\n")
+    write_file(where.home / "io.max", "8:0 rbps=max wbps=1048576 riops=max wiops=99\n")
     monkeypatch.setattr(cgroup, "hierarchy", lambda **_: where)
     with cgroup.unit(journal), cgroup.make_group(where, "dbbench-g", journal) as group:
         assert group.path == own / "dbbench-g"
@@ -335,6 +336,10 @@ def test_below_systemd_groups_are_in_a_delegated_unit(
     started, stopped = commands
     assert {f"--slice={slice_name}", "--property=Delegate=yes"} < {*started}
     assert {"--property=MemoryMax=1048576", "--property=CPUQuota=50%"} < {*started}
+    assert [word for word in started if word.startswith("--property=IO")] == [
+        "--property=IOWriteBandwidthMax=/dev/block/8:0 1048576",
+        "--property=IOWriteIOPSMax=/dev/block/8:0 99",
+    ]
     assert stopped == ["systemctl", "stop", name]
     assert journal.outstanding("unit") == []
 

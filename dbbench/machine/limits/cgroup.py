@@ -34,6 +34,13 @@ MEMORY = "memory"
 IO = "io"
 SYSTEMD: Final = Path("/run/systemd/system")  # exists while systemd is running: sd_booted(3)
 _UNIT_S: Final = 60.0  # for the start of a unit, which takes milliseconds on an idle machine
+# what systemd calls the keys of io.max
+_IO_LIMITS: Final = {
+    "rbps": "IOReadBandwidthMax",
+    "wbps": "IOWriteBandwidthMax",
+    "riops": "IOReadIOPSMax",
+    "wiops": "IOWriteIOPSMax",
+}
 _V1_NAMES: Final = {MEMORY: "memory", IO: "blkio"}  # of these controllers
 # Files that can slow down or stop the processes of a group: cgroups(7),
 # Documentation/admin-guide/cgroup-v1 and -v2.
@@ -430,6 +437,12 @@ def _own_limits(where: Hierarchy) -> list[str]:
     quota, _, period = (text(where.home / "cpu.max") or "max").partition(" ")
     if quota != "max":
         limits.append(f"CPUQuota={max(1, round(100 * int(quota) / int(period)))}%")
+    for line in (text(where.home / "io.max") or "").splitlines():
+        device, *rules = line.split()
+        for rule in rules:
+            name, _, rate = rule.partition("=")
+            if rate != "max":
+                limits.append(f"{_IO_LIMITS[name]}=/dev/block/{device} {rate}")
     return limits
 
 

@@ -260,12 +260,13 @@ def _stop(launch: Launch, program: process.Running) -> None:
         try:
             if program.wait(STOP_S) == 0:
                 return
-        except errors.DeadlinePassed:
+        except errors.DeadlinePassed as late:
             program.stop(launch.abort)
             raise errors.EngineDied(
-                f"{launch.name} did not stop within {STOP_S:.0f} s and was killed:\n"
+                f"{launch.name} was asked to stop and killed, because {late.evidence}:\n"
                 f"{launch.tail()}",
                 effect="Unwritten data is lost. The trial is marked failed.",
+                remedy=late.remedy,
             ) from None
     raise _death(launch, program)
 

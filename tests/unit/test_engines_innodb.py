@@ -14,7 +14,7 @@ from dbbench.engines.innodb_server import InnodbServer, lacking, to_counters
 from dbbench.engines.mysqld import Mysqld
 from dbbench.engines.port import Place
 from dbbench.engines.serving import grown_between
-from dbbench.errors import FilesystemFull
+from dbbench.errors import EngineDied, FilesystemFull
 from dbbench.model import merge_settings
 from tests.support.files import write_file
 
@@ -253,6 +253,26 @@ def test_a_server_that_waits_for_space_is_reported(tmp_path: Path) -> None:
         serving._has_room(launch)
     assert "Aborting" not in str(told.value)
     serving._has_room(dataclasses.replace(launch, offset=log.stat().st_size))
+
+
+@pytest.mark.starts_processes
+def test_a_server_that_does_not_stop_names_the_deadline_to_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk may be too slow for it; the time is that which it had."""
+    monkeypatch.setattr(serving, "STOP_S", 0.1)
+    account = process.user("root", "nobody")
+    log = tmp_path / "server.log"
+    # It is asked with a signal that it ignores.
+    ignored = signal.SIGCHLD
+    launch = serving.Launch("mariadb", (), tmp_path, log, account, ignored, signal.SIGKILL)
+    with (
+        process.in_phase("stop", None),
+        pytest.raises(EngineDied, match=r"mariadb was asked to stop .* still running") as told,
+        process.running(["sleep", "99"], stop_with=signal.SIGKILL) as program,
+    ):
+        serving._stop(launch, program)
+    assert "[deadlines] of the plan, for example stop =" in (told.value.remedy or "")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ import pytest
 from dbbench.engines.port import Server
 from dbbench.errors import DbbenchError, EngineDied
 from dbbench.labs.powercut import lab as cutting
-from dbbench.labs.powercut import recovery, witness
+from dbbench.labs.powercut import recording, recovery, witness
 from dbbench.labs.powercut.disk_images import Cut
 from dbbench.labs.powercut.recovery import (
     BaseImages,
@@ -265,14 +265,14 @@ def test_what_a_killed_server_lost_is_found(
     before = witness.Acknowledged.before
     with monkeypatch.context() as planted:
         planted.setattr(witness.Acknowledged, "before", lambda seen, ns: {**before(seen, ns), 9: 1})
-        (killed,) = cutting.record(lab, base, 1, "kill").kills
+        (killed,) = recording.record(lab, base, 1, "kill").kills
     assert (killed.lost, set(killed.harms)) == (1, {"lost"})
 
     def die(*_: object) -> Recovery:
         raise EngineDied("it died")
 
-    monkeypatch.setattr(cutting, "check_server", die)
-    (killed,) = cutting.record(lab, base, 1, "die").kills
+    monkeypatch.setattr(recording, "check_server", die)
+    (killed,) = recording.record(lab, base, 1, "die").kills
     assert killed.harms == {"unrecovered": "it died"} and killed.lost == killed.acknowledged > 0
 
 
@@ -280,9 +280,9 @@ def test_a_recording_with_few_commits_is_not_cut(
     bank: tuple[Lab, BaseImages], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that hardly worked has nothing to lose."""
-    monkeypatch.setattr(cutting, "LEAST", 10**9)
+    monkeypatch.setattr(recording, "LEAST", 10**9)
     with pytest.raises(DbbenchError, match="the witness received only"):
-        cutting.record(*bank, 0, "few")
+        recording.record(*bank, 0, "few")
 
 
 def test_a_recording_knows_whether_a_checkpoint_ended(
@@ -290,8 +290,8 @@ def test_a_recording_knows_whether_a_checkpoint_ended(
 ) -> None:
     """Planted: nothing causes one, and the lab does not wait for it."""
     monkeypatch.setattr(witness, "_checkpoints", lambda *_: None)
-    monkeypatch.setattr(cutting, "CHECKPOINT_S", 0)
-    assert cutting.record(*bank, 0, "none").checkpoint is False
+    monkeypatch.setattr(recording, "CHECKPOINT_S", 0)
+    assert recording.record(*bank, 0, "none").checkpoint is False
 
 
 def test_harm_counts_if_a_second_recovery_finds_it(
@@ -299,9 +299,9 @@ def test_harm_counts_if_a_second_recovery_finds_it(
 ) -> None:
     """Otherwise the cut is invalid; harm with units of 512 bytes is tried again with 4096."""
     lab, base = bank
-    recording = cutting.record(lab, base, 0, "twice")
-    assert recording.checkpoint
-    media = recording.media(lab)
+    made = recording.record(lab, base, 0, "twice")
+    assert made.checkpoint
+    media = made.media(lab)
     harmed = Recovery(9, 1, {"lost": "1 of 9"})
     whole = Recovery(9)
 
@@ -310,9 +310,9 @@ def test_harm_counts_if_a_second_recovery_finds_it(
         monkeypatch.setattr(cutting, "recover", lambda *_: next(outcomes))
         found = cutting._cut(
             lab,
-            recording,
+            made,
             media,
-            Cut("drop", recording.plain[1] - 1, unit, 0.0, f"seed {unit}"),
+            Cut("drop", made.plain[1] - 1, unit, 0.0, f"seed {unit}"),
         )
         assert next(outcomes, None) is None
         return {

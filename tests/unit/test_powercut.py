@@ -15,7 +15,7 @@ from dbbench.engines import profile_of
 from dbbench.labs.powercut import disk_images, targets, witness
 from dbbench.labs.powercut.disk import RECORD, Log, LogEntry, LogWriter, read_log
 from dbbench.labs.powercut.disk_images import BLOCK, DESTAGE_S, UNITS, Cut, Media, Section
-from dbbench.labs.powercut.lab import Recording
+from dbbench.labs.powercut.recording import Recording
 from dbbench.model import CutFacts
 
 MS: Final = 1_000_000

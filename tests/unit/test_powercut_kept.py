@@ -12,7 +12,7 @@ import pytest
 from dbbench.errors import EngineStartFailed
 from dbbench.labs.powercut.disk import Log, LogEntry, LogWriter, read_log
 from dbbench.labs.powercut.disk_images import BLOCK, SHIFT, Cut, Media, Section, choose_cuts
-from dbbench.labs.powercut.lab import RECORDING, Recording, _keep_recording
+from dbbench.labs.powercut.recording import RECORDING, Recording, keep_recording
 from dbbench.labs.powercut.recovery import BaseImages, harm_of_start
 from dbbench.labs.powercut.witness import Acknowledged
 
@@ -40,7 +40,7 @@ def test_a_kept_recording_makes_the_same_image_again(tmp_path: Path) -> None:
     Media([begin], log, [tmp_path / "medium"]).cut(cut, [tmp_path / "cut.img"])
     # What is kept has all of it, after the lab has removed its own.
     kept = tmp_path / "kept"
-    _keep_recording(kept, recording, cut)
+    keep_recording(kept, recording, cut)
     (tmp_path / "log/data").unlink()
     begin.unlink()
     facts = json.loads((kept / RECORDING).read_text())

@@ -15,10 +15,10 @@ from tests.conftest import engine_bin
 
 
 def programs(engine: str) -> Path | None:
-    """Return the directory of the engine's programs. MySQL may be outside PATH; the others are
-    those of packages.
+    """Return the directory of the engine's programs. MySQL may be outside PATH, and a release is
+    ("postgres-18"); the others are those of packages.
     """
-    return engine_bin(engine) if engine == "mysql" else None
+    return engine_bin(engine) if engine == "mysql" or "-" in engine else None
 
 
 def place(engine: str, folder: Path) -> Place:
@@ -27,9 +27,9 @@ def place(engine: str, folder: Path) -> Place:
 
 
 def spec(engine: Any) -> EngineSpec:
-    """Return the engine as in a plan."""
+    """Return the engine, or a release of it, as in a plan."""
     bin_ = programs(engine)
-    return EngineSpec(engine, bins=(str(bin_),) if bin_ else ())
+    return EngineSpec(engine.partition("-")[0], bins=(str(bin_),) if bin_ else ())
 
 
 @contextlib.contextmanager

@@ -43,8 +43,8 @@ from dbbench.labs.powercut.recovery import (
     attach,
     copy_disks,
     files_of,
-    kill,
     mount,
+    mounted,
     name_files,
     serving,
 )
@@ -137,7 +137,8 @@ class FaultAttempt:
                     if word is HarmOutcome.NOBODY and lines:
                         word = HarmOutcome.LOGS
                     evidence = "; ".join(filter(None, (evidence, *lines[:1])))
-                    after = self._continues(server)
+                    accepts = self.writer.accepts(server, ACCEPT_S)
+            after = HarmOutcome.RECOVERS if accepts else HarmOutcome.RESTARTED
             if after is not HarmOutcome.RECOVERS:
                 after = self._restarts(datadir, word)
             with suppress(OSError):  # of a filesystem that the fault ended
@@ -145,8 +146,7 @@ class FaultAttempt:
         # Whatever a server reads on the mounted filesystem must also be on the disk.
         with (
             suppress(OSError, MountFailed),  # the look-up says so
-            attach(images) as volumes,
-            mount(lab, self.base.target, volumes) as datadir,
+            mounted(lab, self.base, images) as datadir,
         ):
             self.unwritten = _unwritten(seen, _contents(datadir))
         # Said once the server has ended in peace: an error within the blocks above kills it.
@@ -194,19 +194,6 @@ class FaultAttempt:
             return HarmOutcome.WAITS, f"no answer for {WATCH_S:.0f} s"
         return HarmOutcome.NOBODY, ""
 
-    def _continues(self, server: Server) -> HarmOutcome:
-        """Return whether the server acknowledges rows again; kill it otherwise."""
-        before = self.writer.count
-        process.wait_while(
-            lambda: self.writer.count == before and server.alive(),
-            ACCEPT_S,
-            _POLL_S,
-        )
-        if self.writer.count > before:
-            return HarmOutcome.RECOVERS
-        kill(server)
-        return HarmOutcome.RESTARTED
-
     def _restarts(self, datadir: Path, word: HarmOutcome) -> HarmOutcome:
         """Start the server again on the mounted filesystem, as a supervisor does, and return whether
         it then acknowledges rows.
@@ -216,7 +203,7 @@ class FaultAttempt:
                 serving(self.lab, self.base, datadir) as server,
                 self.writer.writing(server),
             ):
-                if self._continues(server) is HarmOutcome.RECOVERS:
+                if self.writer.accepts(server, ACCEPT_S):
                     if word is HarmOutcome.DIES:
                         return HarmOutcome.RECOVERS
                     return HarmOutcome.RESTARTED

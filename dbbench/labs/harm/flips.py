@@ -18,7 +18,7 @@ from typing import Final
 
 from dbbench import errors
 from dbbench.datasets.sources.postgres_copies import seal
-from dbbench.engines import ENGINES, profile_of
+from dbbench.engines import profile_of
 from dbbench.engines.port import ChecksData, Server, log_files_of
 from dbbench.engines.sql import cursor_of, rows
 from dbbench.labs.harm.attempts import repeat, untried
@@ -34,6 +34,7 @@ from dbbench.labs.powercut.recovery import (
     files_of,
     kill,
     mount,
+    mounted,
     phase,
     serving,
 )
@@ -91,10 +92,10 @@ def _samples(lab: Lab, base: BaseImages) -> dict[str, Sample]:
     """Let a copy of the server work and crash. Return the samples: for the log on the crashed
     disks, otherwise on the base. InnoDB's tables are their primary key, so there is no index.
     """
-    engine = ENGINES[base.target.engine.name]
+    engine = base.engine
     seen = witness.Acknowledged()
-    crashed = copy_disks(base.images, lab.disks("crashed", base.target))
-    with attach(crashed) as volumes, mount(lab, base.target, volumes) as datadir:
+    crashed = base.copied(lab, "crashed")
+    with mounted(lab, base, crashed) as datadir:
         # Blocks that belong to a file cannot be of a directory.
         inside = set[int]()
         for role in base.target.setups:
@@ -154,8 +155,8 @@ def _round(
     optional = profile_of(base.target.engine.name).chosen_checksums
     # of the crashed disks, on which the log is changed, checksums cannot be disabled
     if word == HarmOutcome.DATABASE and not sample.acknowledged and optional:
-        plain = copy_disks(base.images, lab.disks("plain", base.target))
-        with attach(plain) as volumes, mount(lab, base.target, volumes) as datadir:
+        plain = base.copied(lab, "plain")
+        with mounted(lab, base, plain) as datadir:
             seal(datadir, base.place, False)
         without, text = _attempt(lab, base, Sample(plain, []), place)
         if without not in (HarmOutcome.FILESYSTEM, HarmOutcome.DATABASE):
@@ -228,7 +229,7 @@ def _read_everything(
     something; return what cannot be read, or differs.
     """
     wrong = ""
-    engine = ENGINES[base.target.engine.name]
+    engine = base.engine
     try:
         with serving(lab, base, datadir, clean=True) as server:
             with phase("look up"):

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from dbbench import process
 from dbbench.engines.port import Server
 from dbbench.engines.serving import tail
 from dbbench.engines.sql import execute
@@ -32,12 +31,9 @@ from dbbench.labs.powercut.conclusions import single
 from dbbench.labs.powercut.recovery import (
     BaseImages,
     Lab,
-    attach,
     check_server,
-    copy_disks,
-    kill,
     make_base,
-    mount,
+    mounted,
     phase,
     serving,
 )
@@ -76,10 +72,9 @@ def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
     """
     writer = RowWriter(seed, ROW_BYTES)
     left = random.Random(seed)
-    images = copy_disks(base.images, lab.disks("full", base.target))
     lab.server_log.unlink(missing_ok=True)
     # Each volume is filled, except for some bytes that the seed decides.
-    with attach(images) as volumes, mount(lab, base.target, volumes) as datadir:
+    with mounted(lab, base, base.copied(lab, "full")) as datadir:
         places = [lab.workdir.mount_point(role) for role in base.target.setups]
         with phase("prepare"):
             ballast = [_take(place, left.randint(LEAST_FREE, MOST_FREE)) for place in places]
@@ -91,7 +86,10 @@ def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
                 with writer.writing(server):
                     outcomes.append(observe(lab, server, writer, places))
                     died = not server.alive()
-                    accepts = died or _accepts_after_deletion(server, writer, ballast)
+                    accepts = died
+                    if not died:
+                        delete(ballast)
+                        accepts = writer.accepts(server, ACCEPT_S)
                 # commits that the settings do not flush must not be lost by the kill
                 if server.alive():
                     with phase("check"):
@@ -164,26 +162,6 @@ def delete(ballast: Sequence[Path]) -> None:
         except OSError as error:
             text = f"a file cannot be deleted from the full filesystem: {error}"
             raise FilesystemFull(text) from error
-
-
-def _accepts_after_deletion(
-    server: Server,
-    writer: RowWriter,
-    ballast: Sequence[Path],
-) -> bool:
-    """Delete the files; return whether the running server then acknowledges a commit, and kill it
-    otherwise.
-    """
-    delete(ballast)
-    before = writer.count
-    process.wait_while(
-        lambda: writer.count == before and server.alive(),
-        ACCEPT_S,
-        _POLL_S,
-    )
-    if writer.count == before:
-        kill(server)
-    return writer.count > before
 
 
 def _start_while_full(lab: Lab, base: BaseImages, datadir: Path) -> HarmCount:

@@ -17,7 +17,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from dbbench.engines import ENGINES
 from dbbench.engines.port import ChecksData
 from dbbench.engines.sql import rows
 from dbbench.errors import DataCorrupt, DbbenchError, EngineDied, EngineStartFailed
@@ -28,10 +27,9 @@ from dbbench.labs.powercut.recovery import (
     BaseImages,
     Killed,
     Lab,
-    attach,
     copy_disks,
     kill,
-    mount,
+    mounted,
     phase,
     serving,
 )
@@ -53,12 +51,11 @@ def kill_twice(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
 
 
 def _kill_recovering(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
-    engine = ENGINES[base.target.engine.name]
+    engine = base.engine
     writer = RowWriter(seed, ROW_BYTES)
-    images = copy_disks(base.images, lab.disks("killed", base.target))
+    images = base.copied(lab, "killed")
     with (
-        attach(images) as volumes,
-        mount(lab, base.target, volumes) as datadir,
+        mounted(lab, base, images) as datadir,
         serving(lab, base, datadir) as server,
     ):
         create_table(server)
@@ -69,7 +66,7 @@ def _kill_recovering(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
         raise DbbenchError(f"the server acknowledged only {writer.count} rows")
     # The control: the same disks, and nothing but a start.
     undisturbed = copy_disks(images, lab.disks("undisturbed", base.target))
-    with attach(undisturbed) as volumes, mount(lab, base.target, volumes) as datadir:
+    with mounted(lab, base, undisturbed) as datadir:
         began = time.monotonic()
         with serving(lab, base, datadir):
             takes_s = time.monotonic() - began
@@ -78,7 +75,7 @@ def _kill_recovering(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
         raise DbbenchError(f"after one kill: {text}")
     # The second kill, at a random moment of the recovery, which may be faster than the control.
     after_s = takes_s * random.Random(seed).uniform(*WHEN)
-    with attach(images) as volumes, mount(lab, base.target, volumes) as datadir:
+    with mounted(lab, base, images) as datadir:
 
         def start() -> None:
             with (
@@ -104,10 +101,10 @@ def kill_initializing(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount
 
 def _kill_initializing(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
     """Return whether a server starts on half of a data directory, and then lacks something."""
-    engine = ENGINES[base.target.engine.name]
+    engine = base.engine
     base = replace(base, place=replace(base.place, log_dir=None))
-    images = copy_disks(base.images, lab.disks("killed", base.target))
-    with attach(images) as volumes, mount(lab, base.target, volumes) as used:
+    images = base.copied(lab, "killed")
+    with mounted(lab, base, images) as used:
         shutil.rmtree(used)
         datadir = used.with_name("whole")
         # The control: a whole directory.
@@ -135,7 +132,7 @@ def _columns_of(lab: Lab, base: BaseImages, datadir: Path) -> int:
     """Return the columns of all tables of a new server, which is checked. Raises EngineStartFailed,
     EngineDied, DataCorrupt.
     """
-    engine = ENGINES[base.target.engine.name]
+    engine = base.engine
     with serving(lab, base, datadir, clean=True) as server:
         ((count,),) = rows(server, _COUNT)
         if isinstance(engine, ChecksData):

@@ -15,13 +15,12 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.engines import ENGINES
 from dbbench.engines.port import log_files_of
 from dbbench.errors import DbbenchError
 from dbbench.labs.harm.attempts import repeat
 from dbbench.labs.harm.rows import MARK, RowWriter, create_table
 from dbbench.labs.powercut.conclusions import single, worst
-from dbbench.labs.powercut.recovery import BaseImages, Lab, attach, copy_disks, mount, serving
+from dbbench.labs.powercut.recovery import BaseImages, Lab, attach, mount, mounted, serving
 from dbbench.model import HarmCount, HarmOutcome
 from dbbench.operations.copies import without_vanishing
 from dbbench.storage.filesystems import Stored
@@ -57,10 +56,9 @@ def copy_once(lab: Lab, base: BaseImages, column: str, how: str, seed: str) -> l
     """
     if base.place.log_dir is not None:
         raise DbbenchError("the log has a disk of its own")
-    engine = ENGINES[base.target.engine.name]
     writer = RowWriter(seed, ROW_BYTES)
-    images = copy_disks(base.images, lab.disks("copied", base.target))
-    with attach(images) as volumes, mount(lab, base.target, volumes) as datadir:
+    images = base.copied(lab, "copied")
+    with mounted(lab, base, images) as datadir:
         with serving(lab, base, datadir) as server:
             create_table(server)
             effective = server.effective_settings()
@@ -79,12 +77,12 @@ def copy_once(lab: Lab, base: BaseImages, column: str, how: str, seed: str) -> l
 
     def files_in(folder: Path) -> tuple[set[Path], set[Path]]:
         """Return the files of the log, and the others."""
-        log = set(log_files_of(engine, folder, effective))
+        log = set(log_files_of(base.engine, folder, effective))
         files = {path for path in folder.rglob("*") if path.is_file()}
         return log, files - log
 
     # What is on the disk is known after another mount.
-    with attach(images) as volumes, mount(lab, base.target, volumes) as datadir:
+    with mounted(lab, base, images) as datadir:
         log, others = files_in(datadir)
         on_disk = [_present(of_log, log), _present(of_tables, others)]
         lost = {}
@@ -127,7 +125,7 @@ def _take_snapshot(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
     snapshots = snapshots_of(base.target.setup)
     if snapshots is None or base.place.log_dir is not None:
         raise DbbenchError("the filesystem has no snapshots, or not of the log too")
-    images = copy_disks(base.images, lab.disks("copied", base.target))
+    images = base.copied(lab, "copied")
     with attach(images) as volumes, mount(lab, base.target, volumes) as datadir:
         stored = Stored(
             base.target.setup,

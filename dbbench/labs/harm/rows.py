@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from dbbench import process
 from dbbench.engines.port import Server
 from dbbench.engines.sql import cursor_of, execute, rows
 from dbbench.labs.powercut.recovery import kill
@@ -102,6 +103,14 @@ class RowWriter:
             rows(server, query)
         except Exception as error:  # of psycopg2 or mysql.connector
             self._fails(error)
+
+    def accepts(self, server: Server, within_s: float) -> bool:
+        """Return whether the server acknowledges a commit in this time, and kill it otherwise."""
+        before = self.count
+        process.wait_while(lambda: self.count == before and server.alive(), within_s, _POLL_S)
+        if self.count == before:
+            kill(server)
+        return self.count > before
 
     def _fails(self, error: Exception) -> None:
         self.failed = self.failed or (time.monotonic(), str(error).strip())

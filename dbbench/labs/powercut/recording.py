@@ -28,7 +28,6 @@ from dbbench.labs.powercut.recovery import (
     Recovery,
     attach,
     check_server,
-    copy_disks,
     files_of,
     harm_of_start,
     kill,
@@ -166,7 +165,7 @@ def _run_rounds(
     when that checkpoint and each round ended, in ns, the results, and whether there was a checkpoint.
     """
     # The disks are files of a process that records each write.
-    live = copy_disks(base.images, lab.disks("live", base.target))
+    live = base.copied(lab, "live")
     output = lab.workdir.logs / "disk.log"
     times = list[int]()
     recoveries = list[Recovery]()

@@ -21,7 +21,7 @@ from typing import Final
 
 from dbbench import durability, errors, process
 from dbbench.engines import ENGINES
-from dbbench.engines.port import ChecksData, Place, Server, SmallCluster
+from dbbench.engines.port import ChecksData, Engine, Place, Server, SmallCluster
 from dbbench.engines.sql import cursor_of, execute
 from dbbench.labs.powercut import MEMORY_BYTES, Lies, witness
 from dbbench.labs.powercut.disk_images import UNITS, copy
@@ -157,6 +157,14 @@ class BaseImages:
     killed_flags: tuple[Durability, ...]
     version: str  # version of the server
     fs: Mounted  # the filesystem after it was made
+
+    @property
+    def engine(self) -> Engine:
+        return ENGINES[self.target.engine.name]
+
+    def copied(self, lab: Lab, stem: str) -> Images:
+        """Copy the disks, and return the copies. Raises OSError."""
+        return copy_disks(self.images, lab.disks(stem, self.target))
 
 
 @dataclass(frozen=True)
@@ -333,6 +341,13 @@ def mount(lab: Lab, target: LabTarget, volumes: Volumes) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def mounted(lab: Lab, base: BaseImages, disks: Images) -> Iterator[Path]:
+    """Yield the data directory on these disks within the block. Raises as `mount`."""
+    with attach(disks) as volumes, mount(lab, base.target, volumes) as datadir:
+        yield datadir
+
+
+@contextlib.contextmanager
 def serving(
     lab: Lab,
     base: BaseImages,
@@ -342,12 +357,10 @@ def serving(
     """Run the target's server within the block; then kill it with all its processes, or stop it if
     `clean`.
     """
-    target = base.target
-    engine = ENGINES[base.target.engine.name]
-
+    settings = base.target.settings
     with contextlib.suppress(Killed), contextlib.ExitStack() as stack:
         with starting(lab.server_log):
-            server = stack.enter_context(engine.serving(datadir, target.settings, base.place))
+            server = stack.enter_context(base.engine.serving(datadir, settings, base.place))
         yield server
         if not clean:
             kill(server)
@@ -458,7 +471,7 @@ def _start_and_check(
     acknowledged: Mapping[int, int],
     also: HarmsOf,
 ) -> Recovery:
-    engine = ENGINES[base.target.engine.name]
+    engine = base.engine
     damaged = set[str]()
     try:
         with serving(lab, base, datadir, clean=True) as server:

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from dbbench.datasets import sources
-from dbbench.datasets.sources.innodb_sources import MysqlScript
+from dbbench.datasets.sources.mysql_script import MysqlScript
 from dbbench.datasets.sources.postgres_dumps import PostgresScript
 from dbbench.errors import SourceUnusable
 from dbbench.model import SourceChange

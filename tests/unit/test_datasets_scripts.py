@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from dbbench.datasets.sources.innodb_sources import MysqlScript
+from dbbench.datasets.sources.mysql_script import MysqlScript
 from dbbench.datasets.sources.postgres_dumps import PostgresScript
 from dbbench.errors import SourceRefused, SourceUnusable
 from tests.support.dump_texts import DUMP

@@ -9,30 +9,27 @@ import io
 import itertools
 import os
 import re
-import shlex
-import sys
-from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from dbbench import process
-from dbbench.datasets.sources import safe_files
+from dbbench.datasets.sources import mydumper, safe_files
 from dbbench.datasets.sources.look import has_applied_log
+from dbbench.datasets.sources.mysql_script import MysqlScript
 from dbbench.datasets.sources.scripts import (
     Tables,
+    changed,
     compare,
     feed,
-    incomplete,
     left_out,
-    lines_of,
     refuse_empty,
-    refuse_message,
     shown,
 )
-from dbbench.datasets.sources.source import AGAIN, Source, unusable
+from dbbench.datasets.sources.source import Source, unusable
 from dbbench.engines import innodb, sql_of
 from dbbench.engines.innodb import SYSTEM_SCHEMAS
 from dbbench.engines.port import NAME, Place, Server
@@ -40,7 +37,6 @@ from dbbench.engines.serving import own, remember_database
 from dbbench.engines.sql import execute, rows
 from dbbench.errors import CommandFailed, DatasetBuildFailed, SourceUnusable
 from dbbench.model import SourceChange, SourceChangeKind
-from dbbench.results.fileio import NotRegular, open_file
 
 _PERSISTED: Final = "mysqld-auto.cnf"
 _LEFT: Final = (
@@ -81,27 +77,6 @@ _OTHER_ENGINES: Final = (
 )
 # Endings of the files of tables that are not InnoDB's.
 _FILES_OF_OTHERS: Final = {".MYI": "MyISAM", ".MAI": "Aria", ".CSM": "CSV", ".ARZ": "ARCHIVE"}
-_ROWS_BEGIN: Final = (b"INSERT ", b"REPLACE ")
-BACKTICKS: Final = rb"`((?:[^`]|``)+)`"
-_USE: Final = re.compile(rb"(USE|CREATE DATABASE(?: /\*.*?\*/)?) " + BACKTICKS)
-_CREATE_MYSQL: Final = re.compile(rb"CREATE TABLE (?:IF NOT EXISTS )?" + BACKTICKS)
-_SET_MYSQL: Final = re.compile(rb"(?:/\*[!M]+\d* )?SET ")
-_ASSIGNED: Final = re.compile(
-    rb"(?<![@\w.])(?:@@(?:session\.|global\.)?)?([a-z_]\w*) *=|@@(?!global|session)(\w+)", re.I
-)
-_OF_SERVER: Final = re.compile(
-    rb"CHANGE (?:MASTER|REPLICATION)|(?:/\*[!M]+\d* )?SET (?:.*?, *)??(?:@@)?(?:GLOBAL|PERSIST(?:_ONLY)?)[. ]|"
-    rb"(?:/\*!\d+ )?DROP DATABASE |"
-    rb"(?:CREATE|ALTER|DROP)(?: /\*.*?\*/)? (?:USER|ROLE) |GRANT |REVOKE |(?:/\*!?M?!?\d* )?SET (?:DEFAULT )?ROLE ",
-    re.I,
-)
-_MARK_MYSQL: Final = re.compile(rb"-- (?:(?:MySQL|MariaDB) dump |(Dump completed))")
-_ENGINE: Final = re.compile(rb"\) ENGINE ?= ?(\w+)")
-# The account of a view, trigger, routine or event, which is left out. Without it, each use fails.
-_DEFINER: Final = re.compile(rb"\bDEFINER ?= ?" + BACKTICKS + rb"@" + BACKTICKS)
-_EVENT: Final = re.compile(
-    rb"(?:CREATE|/\*!).*?\bEVENT (?:IF NOT EXISTS )?" + BACKTICKS + rb" ON SCHEDULE"
-)
 _WARNING: Final = re.compile(r"(?:Warning|Note) \(Code (\d+)\)[: ]*(.*)")
 # Warnings with which a server leaves out a row, which mysqldump --insert-ignore asks for, or uses
 # another storage engine.
@@ -111,26 +86,6 @@ _ROW: Final = re.compile(r" at row \d+$")
 _MOST_WARNINGS: Final = 6  # that are listed
 _LAST_LINES: Final = 10  # of what the client printed in a message
 _AT: Final = re.compile(r"ERROR\b.*? at line (\d+).*")
-# Kinds of files of mydumper in the order in which they are loaded; "" are the rows.
-_CREATE, _SEQUENCE, _TABLE, _ROWS, _VIEW = range(5)
-_STEPS: Final = (
-    "-schema-create",
-    "-schema-sequence",
-    "-schema",
-    "",
-    "-schema-view",
-    "-schema-triggers",
-    "-schema-post",
-)
-_NUMBERED: Final = re.compile(r"(.+)\.\d{5,}\.sql(?:\.\w+)?$")
-_COUNTS: Final = re.compile(r"^\[`(.+)`\.`(.+)`\]\n(?:(?!\[).*\n)*?rows ?= ?(\d+)", re.MULTILINE)
-_DATABASE: Final = re.compile(rb"CREATE DATABASE .*?" + BACKTICKS)
-_CREATED: Final = re.compile(
-    rb"^CREATE (?:TABLE|SEQUENCE)(?: IF NOT EXISTS)? " + BACKTICKS, re.MULTILINE
-)
-_SAVED: Final = re.compile(rb"SET .*@PREV_COLLATION_CONNECTION\b")
-# in no statement: a line of mydumper that ends with ";" ends a statement
-_DELIMITER: Final = "//dbbench//"
 
 
 def programs(source: Source) -> tuple[str, ...]:
@@ -227,10 +182,7 @@ def load(
 
 def _list_other_tables(tables: Iterable[str]) -> tuple[SourceChange, ...]:
     """Return these tables, which are not InnoDB's, as a change."""
-    text = ", ".join(tables)
-    if text:
-        return (SourceChange(SourceChangeKind.NOT_MEASURED, {"tables": text}),)
-    return ()
+    return changed(SourceChangeKind.NOT_MEASURED, tables=", ".join(tables))
 
 
 def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
@@ -246,11 +198,11 @@ def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
                 files_of_others.append(f"{table} ({_FILES_OF_OTHERS[path.suffix]})")
         return _list_other_tables(files_of_others)
     if source.form == "mydumper":
-        step_of, database_of, _maker_of = _files_of(source.path)
-        for path in database_of:
-            for _line in _lines(source.path, path, step_of[path] >= _VIEW):
+        files = mydumper.files_of(source.path)
+        for path in files.database_of:
+            for _line in files.lines(path):
                 pass
-        return _without_counts(source.path, _tables_of(source.path, step_of, database_of))
+        return files.without_counts(files.tables())
     with source.path.open("rb") as file:
         script = MysqlScript(file, lambda _: False, NAME)
         for _line in script:
@@ -267,111 +219,6 @@ def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
             "Convert them before the dump: ALTER TABLE ... ENGINE = InnoDB",
         )
     return (*left_out(script.skipped), *_list_other_tables(others))
-
-
-def _without_counts(folder: Path, tables: Tables) -> tuple[SourceChange, ...]:
-    """Return the tables in several files of which nothing tells whether the last one is there."""
-    counted = set()
-    for table, number in tables.items():
-        if number is not None:
-            counted.add(".".join(table))
-    matches = (_NUMBERED.match(path.name) for path in sorted(folder.iterdir()))
-    parts = Counter(match[1] for match in matches if match)
-    unknown = [name for name, files in parts.items() if files > 1 and name not in counted]
-    text = ", ".join(f"{name} ({parts[name]} files)" for name in unknown[:_MOST_WARNINGS])
-    if text:
-        return (SourceChange(SourceChangeKind.NOT_COUNTED, {"tables": text}),)
-    return ()
-
-
-class MysqlScript:
-    """A dump for the client, line by line, without the original server's accounts, system schemas
-    and replication.
-    """
-
-    def __init__(
-        self,
-        lines: Iterable[bytes],
-        unknown: Callable[[str], bool],
-        database: str,
-    ) -> None:
-        """`unknown`: whether the server does not have a variable. `database`: that of a dump that
-        names none.
-        """
-        self.tables: Tables = {}
-        self.engines: dict[tuple[str, str], str] = {}
-        self.has_rows = False
-        self.skipped: dict[str, None] = {}
-        self.line = 0
-        self._table: tuple[str, str] | None = None  # that the current statement creates
-        self._lines = lines_of(lines)
-        self._unknown = unknown
-        self._database = database
-        self._made = {database}  # databases that exist
-        self._marks = 0
-        self._routine = False
-        self._hidden = False
-        self._until_end = False
-
-    def __iter__(self) -> Iterator[bytes]:
-        for line in self._lines:
-            self.line += 1
-            # MariaDB's program writes each row on a line of its own.
-            if line[:1] == b"(" and not self._hidden:
-                yield line
-                continue
-            if line.startswith(_ROWS_BEGIN) and not self._hidden and not self._until_end:
-                self.has_rows = True
-                yield line
-                continue
-            yield self._keep(line)
-        if self._marks:
-            raise incomplete('its closing line "-- Dump completed" is missing')
-
-    def _keep(self, line: bytes) -> bytes:
-        # nothing in the body of a routine is a statement
-        if self._routine or line.startswith(b"DELIMITER "):
-            self._routine = not re.match(rb"DELIMITER ;\s*$", line)
-            if event := _EVENT.match(line):
-                self.skipped[f"event {unquote(event[1])} (it does not run)"] = None
-            hides = self._hidden and line[:9] != b"DELIMITER"
-            return b"\n" if hides else without_definer(line)
-        refuse_message(line, self.line)
-        mark = _MARK_MYSQL.match(line)
-        use = _USE.match(line)
-        table = _CREATE_MYSQL.match(line)
-        if mark:
-            self._marks += -1 if mark[1] else 1
-        elif use:
-            self._database = unquote(use[2])
-            # a dump made with --no-create-db
-            if use[1] == b"USE" and self._database not in self._made:
-                line = b"CREATE DATABASE IF NOT EXISTS `" + use[2] + b"`; " + line
-            self._made.add(self._database)
-            self._hidden = self._database in SYSTEM_SCHEMAS
-            if self._hidden:
-                self.skipped[f"database {self._database}"] = None
-        elif table and not self._hidden:
-            self._table = (self._database, unquote(table[1]))
-            self.tables[self._table] = None
-        elif self._table and (engine := _ENGINE.match(line)):
-            self.engines[self._table] = engine[1].decode()
-            self._table = None
-        if self._hidden or self._is_left_out(line):
-            return b"\n"
-        return without_definer(line)
-
-    def _is_left_out(self, line: bytes) -> bool:
-        leaves_out = bool(self._until_end or _OF_SERVER.match(line.lstrip()))
-        if not leaves_out and _SET_MYSQL.match(line):
-            names = [assigned or read for assigned, read in _ASSIGNED.findall(line)]
-            leaves_out = any(self._unknown(name.decode().lower()) for name in names)
-        if not leaves_out:
-            return False
-        if not self._until_end:
-            self.skipped[shown(line)] = None
-        self._until_end = not line.rstrip().endswith(b";")
-        return True
 
 
 def _load_dump(source: Source, server: Server) -> tuple[SourceChange, ...]:
@@ -396,18 +243,6 @@ def _load_dump(source: Source, server: Server) -> tuple[SourceChange, ...]:
     return (*changes, *compare(source.path, tables, (), rows_of))
 
 
-def without_definer(line: bytes) -> bytes:
-    """Return the line with the account that loads the dump in place of a definer's."""
-    if not line.startswith((b"CREATE", b"/*!")):
-        return line
-    return _DEFINER.sub(b"DEFINER=CURRENT_USER", line, count=1)
-
-
-def unquote(name: bytes) -> str:
-    """Return the name between the quotes, as BACKTICKS matched it."""
-    return name.replace(b"``", b"`").decode(errors="replace")
-
-
 def _mysqldump(path: Path, server: Server) -> tuple[Tables, tuple[SourceChange, ...]]:
     variables = {str(name) for name, _value in rows(server, "SHOW SESSION VARIABLES", database="")}
     with path.open("rb") as file:
@@ -424,12 +259,10 @@ def _mysqldump(path: Path, server: Server) -> tuple[Tables, tuple[SourceChange, 
 def _list_warnings(warnings: Iterable[str]) -> tuple[SourceChange, ...]:
     """Return warnings of the server as a change."""
     several = list(dict.fromkeys(warnings))
-    if not several:
-        return ()
     text = "; ".join(several[:_MOST_WARNINGS])
     if len(several) > _MOST_WARNINGS:
         text += f"; and {len(several) - _MOST_WARNINGS} more"
-    return (SourceChange(SourceChangeKind.WARNED, {"warnings": text}),)
+    return changed(SourceChangeKind.WARNED, warnings=text)
 
 
 def _run(
@@ -491,163 +324,30 @@ def _run(
 
 
 def _mydumper(folder: Path, server: Server) -> tuple[Tables, tuple[SourceChange, ...]]:
-    step_of, database_of, maker_of = _files_of(folder)
-    tables = _tables_of(folder, step_of, database_of)
+    files = mydumper.files_of(folder)
+    tables = files.tables()
     warnings: list[str] = []
     # Make the databases that do not exist.
     present = {str(name) for (name,) in rows(server, "SHOW DATABASES", database="")}
-    for database in sorted({*database_of.values()} - present):
-        if database in maker_of:
-            maker = maker_of[database]
-            _run(server, _lines(folder, maker), maker, "")
+    for database in sorted({*files.database_of.values()} - present):
+        if database in files.maker_of:
+            maker = files.maker_of[database]
+            _run(server, files.lines(maker), maker, "")
         else:
             execute(server, f"CREATE DATABASE {sql_of(server).quote(database)}", database="")
 
     def run(path: Path) -> None:
-        routines = step_of[path] >= _VIEW
-        delimiter = _DELIMITER if routines else ";"
-        warnings.extend(
-            _run(
-                server,
-                _lines(folder, path, routines),
-                path,
-                database_of[path],
-                delimiter,
-            )
-        )
+        delimiter = mydumper.DELIMITER if files.has_routines(path) else ";"
+        warnings.extend(_run(server, files.lines(path), path, files.database_of[path], delimiter))
 
     # Only rows are loaded by several clients at a time.
-    for step in range(_SEQUENCE, len(_STEPS)):
-        paths = [path for path in database_of if step_of[path] == step]
-        with ThreadPoolExecutor(len(os.sched_getaffinity(0)) if step == _ROWS else 1) as pool:
+    for step in range(mydumper.SEQUENCE, len(mydumper.STEPS)):
+        paths = [path for path in files.database_of if files.step_of[path] == step]
+        clients = len(os.sched_getaffinity(0)) if step == mydumper.ROWS else 1
+        with ThreadPoolExecutor(clients) as pool:
             try:
                 list(pool.map(run, paths))
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-    return tables, (*_without_counts(folder, tables), *_list_warnings(warnings))
-
-
-def _tables_of(
-    folder: Path,
-    step_of: dict[Path, int],
-    database_of: dict[Path, str],
-) -> Tables:
-    """Return the tables and sequences, with the numbers of rows that newer versions of mydumper
-    write down. Raises SourceUnusable if a file of rows is missing. An older version writes no
-    file for an empty table or a part of a table without rows, so its files do not say which is
-    the case.
-    """
-    tables: Tables = {}
-    counts = _COUNTS.findall((folder / "metadata").read_text(errors="replace"))
-    numbers = {(database, table): int(number) for database, table, number in counts}
-    parts: dict[str, set[int]] = defaultdict(set)
-    views = {path.name.partition("-schema-view.")[0] for path in step_of if step_of[path] == _VIEW}
-    for path, step in step_of.items():
-        if step == _ROWS:
-            name = re.sub(r"\.sql(\.\w+)?$", "", path.name)
-            table, _, part = name.rpartition(".")
-            if part.isdigit() and table.partition(".")[2]:
-                parts[re.sub(r"\.\d{5,}$", "", table)].add(int(part))
-            else:
-                parts[name].add(0)
-    refuse_empty(folder, _TABLE in step_of.values(), bool(parts))
-    for path, database in database_of.items():
-        name = path.name.partition("-schema.")[0]
-        if step_of[path] not in (_SEQUENCE, _TABLE):
-            continue
-        table_of_file = (database, _name_in(folder, path, _CREATED))
-        number = numbers.get(table_of_file)
-        tables[table_of_file] = number
-        if step_of[path] != _TABLE or name in views:
-            continue
-        missing = ""
-        if not parts[name] and number != 0:
-            missing = f"{name}.sql"
-        gaps = set(range(max(parts[name], default=0))) - parts[name]
-        if gaps and number is None:
-            missing = f"{name}.{min(gaps):05}.sql"
-        if missing:
-            empty = shlex.quote(str(folder / missing))
-            raise unusable(
-                f"{folder} has no {missing}, and its metadata do not say that it has no rows",
-                f"{AGAIN} If there were no rows:  touch {empty}",
-            )
-    return tables
-
-
-def _files_of(folder: Path) -> tuple[dict[Path, int], dict[Path, str], dict[str, Path]]:
-    """Return the step and the database of each file, and the file that makes each database."""
-    step_of: dict[Path, int] = {}
-    by_prefix: dict[str, str] = {}  # databases by the beginning of the names of their files
-    maker_of: dict[str, Path] = {}
-    for path in sorted(folder.iterdir()):
-        step = _step(path.name)
-        if step is None:
-            continue
-        step_of[path] = step
-        if step == _CREATE:
-            database = _name_in(folder, path, _DATABASE)
-            maker_of[database] = path
-            by_prefix[path.name.partition(f"{_STEPS[_CREATE]}.")[0]] = database
-    database_of = {}
-    for path in step_of:
-        database = path.name.partition(".")[0].partition("-schema-")[0]
-        for prefix in sorted(by_prefix, key=len):  # the longest that fits counts
-            if path.name.startswith((f"{prefix}.", f"{prefix}-schema")):
-                database = by_prefix[prefix]
-        if database not in SYSTEM_SCHEMAS:
-            database_of[path] = database
-    return step_of, database_of, maker_of
-
-
-def _step(name: str) -> int | None:
-    """Return the position in _STEPS of a file; None for files without statements."""
-    stem = re.sub(r"\.(gz|zst|bz2|xz|lz4)$", "", name)
-    if not stem.endswith(".sql"):
-        return None
-    fitting = []
-    for step, word in enumerate(_STEPS):
-        if word and stem.endswith(f"{word}.sql"):
-            fitting.append(step)
-    return fitting[0] if fitting else _ROWS
-
-
-def _name_in(folder: Path, path: Path, create: re.Pattern[bytes]) -> str:
-    """Return the name of the first database or table that the statements of a file create."""
-    match = create.search(b"".join(_lines(folder, path)))
-    if match is None:
-        what = "DATABASE" if create is _DATABASE else "TABLE"
-        raise incomplete(f"{path.name} contains no CREATE {what}")
-    return unquote(match[1])
-
-
-def _lines(
-    folder: Path,
-    path: Path,
-    routines: bool = False,
-) -> Iterator[bytes]:
-    """Yield the lines of a file. Raises SourceRefused, and SourceUnusable if it ends too early.
-    `routines`: views, triggers and routines. Lines end with ";" also within a statement, with a
-    space after it. Each CREATE stands between statements that save and restore the character
-    set.
-    """
-    # until the first CREATE
-    last = b""
-    end = f"{_DELIMITER}\n".encode()
-    open_ = routines
-    try:
-        file: Any = open_file(path, sys.maxsize, folder)
-    except NotRegular as error:
-        raise safe_files.unsafe(f"{path}: {error.strerror}") from error
-    with file, safe_files.decompress(file, path.name) as content:
-        for line in content:
-            last = line if line.strip() else last
-            if routines and _SAVED.match(line):
-                open_ = b"=@@" in line
-            if routines:
-                line = without_definer(line)
-            yield line.removesuffix(b";\n") + end if routines and line.endswith(b";\n") else line
-    empty = not path.stat().st_size  # a file that the user made for a table without rows
-    if open_ or not (empty or last.endswith(b";\n")):
-        raise incomplete(f"{path.name} ends too early")
+    return tables, (*files.without_counts(tables), *_list_warnings(warnings))

@@ -12,11 +12,10 @@ import re
 import secrets
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 from dbbench import process
 from dbbench.datasets.sources import safe_files, scripts
@@ -32,7 +31,6 @@ from dbbench.errors import (
     collect_errors,
 )
 from dbbench.model import SourceChange
-from dbbench.results.fileio import NotRegular, open_file
 
 _NAME: Final = rb'(?:"(?:[^"]|"")+"|[^\s".(;]+)'
 _TABLE: Final = rb"(" + _NAME + rb"(?:\." + _NAME + rb")?)"
@@ -165,7 +163,7 @@ def _check_files(folder: Path) -> bool:
     """
     names = _IN_CONTENTS.findall((folder / "toc.dat").read_bytes())
     for listing in sorted(folder.glob("blobs*.toc")):
-        names += _LARGE_OBJECT.findall(_open(listing, folder).read())
+        names += _LARGE_OBJECT.findall(safe_files.open_plain(listing, folder).read())
     present = {_PACKED.sub("", path.name): path for path in sorted(folder.iterdir())}
     for name in dict.fromkeys(name.decode() for name in names):
         if name not in present:
@@ -178,17 +176,13 @@ def _check_files(folder: Path) -> bool:
     return any(name[:1].isdigit() for name in names)
 
 
-def _open(path: Path, folder: Path) -> IO[bytes]:
-    try:
-        return open_file(path, sys.maxsize, folder)
-    except NotRegular as error:
-        raise safe_files.unsafe(f"{path}: {error.strerror}") from error
-
-
 def _end_of(path: Path, folder: Path) -> bytes:
     """Decompress a file of an archive, and return its last bytes."""
     end = b""
-    with _open(path, folder) as file, safe_files.decompress(file, path.name) as content:
+    with (
+        safe_files.open_plain(path, folder) as file,
+        safe_files.decompress(file, path.name) as content,
+    ):
         while piece := content.read(_PIECE):
             end = (end + piece)[-len(_ROWS_END) :]
     return end

@@ -13,6 +13,7 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import tarfile
 import zlib
 from collections.abc import Callable, Iterator
@@ -22,7 +23,7 @@ from typing import IO, Any, Final
 from dbbench import process
 from dbbench.datasets.sources.source import unusable
 from dbbench.errors import DbbenchError, SourceRefused, SourceUnusable
-from dbbench.results.fileio import kind_of
+from dbbench.results.fileio import NotRegular, kind_of, open_file
 
 LOAD_S: Final = 24 * 3600.0  # a day; a longer copy or load is stuck
 _PYTHON: Final[dict[str, Callable[[IO[bytes]], Any]]] = {
@@ -115,6 +116,14 @@ def unsafe(why: str) -> DbbenchError:
     """Return the error for a source that leads out of itself."""
     remedy = "Replace it by what it leads to, or use another backup or a dump."
     return SourceRefused(f"{why}; a copy does not follow it", remedy=remedy)
+
+
+def open_plain(path: Path, folder: Path) -> IO[bytes]:
+    """Open a regular file below `folder` through no link. Raises SourceRefused, OSError."""
+    try:
+        return open_file(path, sys.maxsize, folder)
+    except NotRegular as error:
+        raise unsafe(f"{path}: {error.strerror}") from error
 
 
 def resolve_link(folder: Path, source: Path) -> Path:

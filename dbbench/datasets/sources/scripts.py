@@ -106,12 +106,17 @@ def refuse_empty(path: Path, has_tables: bool, has_rows: bool) -> None:
     raise unusable(f"{path} contains {why}", f"Make the dump again {options}.")
 
 
+def changed(kind: SourceChangeKind, **values: str) -> tuple[SourceChange, ...]:
+    """Return what was changed or left out, as `values` say; nothing if they are empty."""
+    if any(values.values()):
+        return (SourceChange(kind, values),)
+    return ()
+
+
 def left_out(statements: Iterable[str]) -> tuple[SourceChange, ...]:
     """Return these statements, which are left out of the copy, as a change."""
     text = "; ".join(line.rstrip("; ") for line in statements)
-    if text:
-        return (SourceChange(SourceChangeKind.SKIPPED, {"statements": text}),)
-    return ()
+    return changed(SourceChangeKind.SKIPPED, statements=text)
 
 
 def compare(

@@ -1,0 +1,195 @@
+"""The files of a dump of mydumper: in which order they are loaded, into which databases, and whether
+one is missing.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from dbbench.datasets.sources import safe_files
+from dbbench.datasets.sources.mysql_script import BACKTICKS, unquote, without_definer
+from dbbench.datasets.sources.scripts import Tables, changed, incomplete, refuse_empty
+from dbbench.datasets.sources.source import AGAIN, unusable
+from dbbench.engines.innodb import SYSTEM_SCHEMAS
+from dbbench.model import SourceChange, SourceChangeKind
+
+# Kinds of files of mydumper in the order in which they are loaded; "" are the rows.
+CREATE, SEQUENCE, TABLE, ROWS, VIEW = range(5)
+STEPS: Final = (
+    "-schema-create",
+    "-schema-sequence",
+    "-schema",
+    "",
+    "-schema-view",
+    "-schema-triggers",
+    "-schema-post",
+)
+_NUMBERED: Final = re.compile(r"(.+)\.\d{5,}\.sql(?:\.\w+)?$")
+_COUNTS: Final = re.compile(r"^\[`(.+)`\.`(.+)`\]\n(?:(?!\[).*\n)*?rows ?= ?(\d+)", re.MULTILINE)
+_DATABASE: Final = re.compile(rb"CREATE DATABASE .*?" + BACKTICKS)
+_CREATED: Final = re.compile(
+    rb"^CREATE (?:TABLE|SEQUENCE)(?: IF NOT EXISTS)? " + BACKTICKS, re.MULTILINE
+)
+_SAVED: Final = re.compile(rb"SET .*@PREV_COLLATION_CONNECTION\b")
+# in no statement: a line of mydumper that ends with ";" ends a statement
+DELIMITER: Final = "//dbbench//"
+_MOST_LISTED: Final = 6  # tables in a message
+
+
+@dataclass(frozen=True)
+class MydumperFiles:
+    """The files of a directory: the step of each, its database unless that is a system schema, and
+    the file that makes each database.
+    """
+
+    folder: Path
+    step_of: dict[Path, int]
+    database_of: dict[Path, str]
+    maker_of: dict[str, Path]
+
+    def has_routines(self, path: Path) -> bool:
+        """Whether a file has views, triggers or routines."""
+        return self.step_of[path] >= VIEW
+
+    def lines(self, path: Path) -> Iterator[bytes]:
+        """Yield the lines of a file. Raises SourceRefused, and SourceUnusable if it ends too early."""
+        return _lines(self.folder, path, self.has_routines(path))
+
+    def tables(self) -> Tables:
+        """Return the tables and sequences, with the numbers of rows that newer versions of mydumper
+        write down. Raises SourceUnusable if a file of rows is missing. An older version writes no
+        file for an empty table or a part of a table without rows, so its files do not say which is
+        the case.
+        """
+        tables: Tables = {}
+        counts = _COUNTS.findall((self.folder / "metadata").read_text(errors="replace"))
+        numbers = {(database, table): int(number) for database, table, number in counts}
+        steps = self.step_of
+        views = {path.name.partition("-schema-view.")[0] for path in steps if steps[path] == VIEW}
+        parts = self._parts()
+        refuse_empty(self.folder, TABLE in steps.values(), bool(parts))
+        for path, database in self.database_of.items():
+            name = path.name.partition("-schema.")[0]
+            if steps[path] not in (SEQUENCE, TABLE):
+                continue
+            table = (database, _name_in(self.folder, path, _CREATED))
+            number = numbers.get(table)
+            tables[table] = number
+            if steps[path] != TABLE or name in views:
+                continue
+            missing = ""
+            if not parts[name] and number != 0:
+                missing = f"{name}.sql"
+            gaps = set(range(max(parts[name], default=0))) - parts[name]
+            if gaps and number is None:
+                missing = f"{name}.{min(gaps):05}.sql"
+            if missing:
+                empty = shlex.quote(str(self.folder / missing))
+                raise unusable(
+                    f"{self.folder} has no {missing}, and its metadata do not say that it has no rows",
+                    f"{AGAIN} If there were no rows:  touch {empty}",
+                )
+        return tables
+
+    def _parts(self) -> dict[str, set[int]]:
+        """Return the numbers of the files of rows, by table; 0 for a file without a number."""
+        parts: dict[str, set[int]] = defaultdict(set)
+        for path, step in self.step_of.items():
+            if step == ROWS:
+                name = re.sub(r"\.sql(\.\w+)?$", "", path.name)
+                table, _, part = name.rpartition(".")
+                if part.isdigit() and table.partition(".")[2]:
+                    parts[re.sub(r"\.\d{5,}$", "", table)].add(int(part))
+                else:
+                    parts[name].add(0)
+        return parts
+
+    def without_counts(self, tables: Tables) -> tuple[SourceChange, ...]:
+        """Return the tables in several files of which nothing tells whether the last one is there."""
+        counted = {".".join(table) for table, number in tables.items() if number is not None}
+        matches = (_NUMBERED.match(path.name) for path in sorted(self.folder.iterdir()))
+        parts = Counter(match[1] for match in matches if match)
+        unknown = [name for name, files in parts.items() if files > 1 and name not in counted]
+        texts = [f"{name} ({parts[name]} files)" for name in unknown[:_MOST_LISTED]]
+        return changed(SourceChangeKind.NOT_COUNTED, tables=", ".join(texts))
+
+
+def files_of(folder: Path) -> MydumperFiles:
+    """Return the files of a directory. Raises SourceUnusable."""
+    step_of: dict[Path, int] = {}
+    by_prefix: dict[str, str] = {}  # databases by the beginning of the names of their files
+    maker_of: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        step = _step(path.name)
+        if step is None:
+            continue
+        step_of[path] = step
+        if step == CREATE:
+            database = _name_in(folder, path, _DATABASE)
+            maker_of[database] = path
+            by_prefix[path.name.partition(f"{STEPS[CREATE]}.")[0]] = database
+    database_of = {}
+    for path in step_of:
+        database = path.name.partition(".")[0].partition("-schema-")[0]
+        for prefix in sorted(by_prefix, key=len):  # the longest that fits counts
+            if path.name.startswith((f"{prefix}.", f"{prefix}-schema")):
+                database = by_prefix[prefix]
+        if database not in SYSTEM_SCHEMAS:
+            database_of[path] = database
+    return MydumperFiles(folder, step_of, database_of, maker_of)
+
+
+def _step(name: str) -> int | None:
+    """Return the position in STEPS of a file; None for files without statements."""
+    stem = re.sub(r"\.(gz|zst|bz2|xz|lz4)$", "", name)
+    if not stem.endswith(".sql"):
+        return None
+    for step, word in enumerate(STEPS):
+        if word and stem.endswith(f"{word}.sql"):
+            return step
+    return ROWS
+
+
+def _name_in(folder: Path, path: Path, create: re.Pattern[bytes]) -> str:
+    """Return the name of the first database or table that the statements of a file create."""
+    match = create.search(b"".join(_lines(folder, path)))
+    if match is None:
+        what = "DATABASE" if create is _DATABASE else "TABLE"
+        raise incomplete(f"{path.name} contains no CREATE {what}")
+    return unquote(match[1])
+
+
+def _lines(
+    folder: Path,
+    path: Path,
+    routines: bool = False,
+) -> Iterator[bytes]:
+    """Yield the lines of a file. Raises SourceRefused, and SourceUnusable if it ends too early.
+    `routines`: views, triggers and routines. Lines end with ";" also within a statement, with a
+    space after it. Each CREATE stands between statements that save and restore the character
+    set.
+    """
+    # until the first CREATE
+    last = b""
+    end = f"{DELIMITER}\n".encode()
+    open_ = routines
+    with (
+        safe_files.open_plain(path, folder) as file,
+        safe_files.decompress(file, path.name) as content,
+    ):
+        for line in content:
+            last = line if line.strip() else last
+            if routines and _SAVED.match(line):
+                open_ = b"=@@" in line
+            if routines:
+                line = without_definer(line)
+            yield line.removesuffix(b";\n") + end if routines and line.endswith(b";\n") else line
+    empty = not path.stat().st_size  # a file that the user made for a table without rows
+    if open_ or not (empty or last.endswith(b";\n")):
+        raise incomplete(f"{path.name} ends too early")

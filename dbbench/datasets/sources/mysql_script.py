@@ -1,0 +1,134 @@
+"""A dump of MariaDB or MySQL, line by line: what is left out of it, and which tables it has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from dbbench.datasets.sources.scripts import Tables, incomplete, lines_of, refuse_message, shown
+from dbbench.engines.innodb import SYSTEM_SCHEMAS
+
+_ROWS_BEGIN: Final = (b"INSERT ", b"REPLACE ")
+BACKTICKS: Final = rb"`((?:[^`]|``)+)`"
+_USE: Final = re.compile(rb"(USE|CREATE DATABASE(?: /\*.*?\*/)?) " + BACKTICKS)
+_CREATE_MYSQL: Final = re.compile(rb"CREATE TABLE (?:IF NOT EXISTS )?" + BACKTICKS)
+_SET_MYSQL: Final = re.compile(rb"(?:/\*[!M]+\d* )?SET ")
+_ASSIGNED: Final = re.compile(
+    rb"(?<![@\w.])(?:@@(?:session\.|global\.)?)?([a-z_]\w*) *=|@@(?!global|session)(\w+)", re.I
+)
+_OF_SERVER: Final = re.compile(
+    rb"CHANGE (?:MASTER|REPLICATION)|(?:/\*[!M]+\d* )?SET (?:.*?, *)??(?:@@)?(?:GLOBAL|PERSIST(?:_ONLY)?)[. ]|"
+    rb"(?:/\*!\d+ )?DROP DATABASE |"
+    rb"(?:CREATE|ALTER|DROP)(?: /\*.*?\*/)? (?:USER|ROLE) |GRANT |REVOKE |(?:/\*!?M?!?\d* )?SET (?:DEFAULT )?ROLE ",
+    re.I,
+)
+_MARK_MYSQL: Final = re.compile(rb"-- (?:(?:MySQL|MariaDB) dump |(Dump completed))")
+_ENGINE: Final = re.compile(rb"\) ENGINE ?= ?(\w+)")
+# The account of a view, trigger, routine or event, which is left out. Without it, each use fails.
+_DEFINER: Final = re.compile(rb"\bDEFINER ?= ?" + BACKTICKS + rb"@" + BACKTICKS)
+_EVENT: Final = re.compile(
+    rb"(?:CREATE|/\*!).*?\bEVENT (?:IF NOT EXISTS )?" + BACKTICKS + rb" ON SCHEDULE"
+)
+
+
+class MysqlScript:
+    """A dump for the client, line by line, without the original server's accounts, system schemas
+    and replication.
+    """
+
+    def __init__(
+        self,
+        lines: Iterable[bytes],
+        unknown: Callable[[str], bool],
+        database: str,
+    ) -> None:
+        """`unknown`: whether the server does not have a variable. `database`: that of a dump that
+        names none.
+        """
+        self.tables: Tables = {}
+        self.engines: dict[tuple[str, str], str] = {}
+        self.has_rows = False
+        self.skipped: dict[str, None] = {}
+        self.line = 0
+        self._table: tuple[str, str] | None = None  # that the current statement creates
+        self._lines = lines_of(lines)
+        self._unknown = unknown
+        self._database = database
+        self._made = {database}  # databases that exist
+        self._marks = 0
+        self._routine = False
+        self._hidden = False
+        self._until_end = False
+
+    def __iter__(self) -> Iterator[bytes]:
+        for line in self._lines:
+            self.line += 1
+            # MariaDB's program writes each row on a line of its own.
+            if line[:1] == b"(" and not self._hidden:
+                yield line
+                continue
+            if line.startswith(_ROWS_BEGIN) and not self._hidden and not self._until_end:
+                self.has_rows = True
+                yield line
+                continue
+            yield self._keep(line)
+        if self._marks:
+            raise incomplete('its closing line "-- Dump completed" is missing')
+
+    def _keep(self, line: bytes) -> bytes:
+        # nothing in the body of a routine is a statement
+        if self._routine or line.startswith(b"DELIMITER "):
+            self._routine = not re.match(rb"DELIMITER ;\s*$", line)
+            if event := _EVENT.match(line):
+                self.skipped[f"event {unquote(event[1])} (it does not run)"] = None
+            hides = self._hidden and line[:9] != b"DELIMITER"
+            return b"\n" if hides else without_definer(line)
+        refuse_message(line, self.line)
+        mark = _MARK_MYSQL.match(line)
+        use = _USE.match(line)
+        table = _CREATE_MYSQL.match(line)
+        if mark:
+            self._marks += -1 if mark[1] else 1
+        elif use:
+            self._database = unquote(use[2])
+            # a dump made with --no-create-db
+            if use[1] == b"USE" and self._database not in self._made:
+                line = b"CREATE DATABASE IF NOT EXISTS `" + use[2] + b"`; " + line
+            self._made.add(self._database)
+            self._hidden = self._database in SYSTEM_SCHEMAS
+            if self._hidden:
+                self.skipped[f"database {self._database}"] = None
+        elif table and not self._hidden:
+            self._table = (self._database, unquote(table[1]))
+            self.tables[self._table] = None
+        elif self._table and (engine := _ENGINE.match(line)):
+            self.engines[self._table] = engine[1].decode()
+            self._table = None
+        if self._hidden or self._is_left_out(line):
+            return b"\n"
+        return without_definer(line)
+
+    def _is_left_out(self, line: bytes) -> bool:
+        leaves_out = bool(self._until_end or _OF_SERVER.match(line.lstrip()))
+        if not leaves_out and _SET_MYSQL.match(line):
+            names = [assigned or read for assigned, read in _ASSIGNED.findall(line)]
+            leaves_out = any(self._unknown(name.decode().lower()) for name in names)
+        if not leaves_out:
+            return False
+        if not self._until_end:
+            self.skipped[shown(line)] = None
+        self._until_end = not line.rstrip().endswith(b";")
+        return True
+
+
+def without_definer(line: bytes) -> bytes:
+    """Return the line with the account that loads the dump in place of a definer's."""
+    if not line.startswith((b"CREATE", b"/*!")):
+        return line
+    return _DEFINER.sub(b"DEFINER=CURRENT_USER", line, count=1)
+
+
+def unquote(name: bytes) -> str:
+    """Return the name between the quotes, as BACKTICKS matched it."""
+    return name.replace(b"``", b"`").decode(errors="replace")

@@ -192,7 +192,7 @@ def _shortages(options: Options, path: Path) -> Iterator[str]:
 
     with suppress(DbbenchError):
         request = load_request(str(path), options.paths)
-        for error in shortages(request.plan, request.expanded, options.results_folder, None):
+        for error in shortages(request, options.results_folder):
             yield f"{error.id} {error.title}: {error.evidence}. {error.remedy}"
 
 

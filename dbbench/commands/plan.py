@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from dbbench.commands.options import (
@@ -41,13 +40,11 @@ def command(options: Options, plan_file: str, **narrowing: Any) -> int:
 
     # What a run would do, with what earlier runs took.
     request = able(load_request(plan_file, options.paths, Narrowing(**narrowing)), options.paths)
-    expanded = recall(request.plan, request.expanded, options.results_folder)
-    plan, expanded, allowance = apply_budget(request.plan, expanded)
-    request = replace(request, plan=plan, expanded=expanded)
+    request, allowance = apply_budget(recall(request, options.results_folder))
 
     # What it costs, what it detects, and why it would be refused.
     look = preview(request.plan, request.expanded)
-    expected = forecast(request.plan, request.expanded, options.results_folder)
+    expected = forecast(request, options.results_folder)
     refused = refusals(request, options.results_folder)
     if options.json:
         document = as_document(request, look, expected, options.results_folder)

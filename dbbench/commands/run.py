@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,9 +134,8 @@ def command(
     # The part of the plan that this machine and these options leave.
     whole = able(load_request(plan_file, options.paths, Narrowing(**narrowing)), options.paths)
     root = options.results_folder.resolve()
-    request = take_share(whole, part)
-    request = replace(request, expanded=recall(request.plan, request.expanded, root))
-    plan, expanded, allowance = apply_budget(request.plan, request.expanded, request.step)
+    request = recall(take_share(whole, part), root)
+    expected, allowance = apply_budget(request)
 
     # A run of the same plan is resumed.
     folder = choose(root, request, new=new, name=name)
@@ -156,30 +154,20 @@ def command(
             return status
 
     # Everything that can refuse the run does so before it has a folder.
-    check_run(
-        replace(
-            request,
-            plan=plan,
-            expanded=expanded,
-        ),
-        plan_file,
-        root,
-        folder,
-        wipe,
-    )
+    check_run(expected, plan_file, root, folder, wipe)
     if folder is None:
         folder = RunFolder(create(root, request, name, __version__, precision))
     keep_scripts(folder.path, scripts_of(request))
     notes = []
     if allowance is not None:
         notes.append(allowance.text)
-        expected = forecast(plan, expanded, root)
+        precision_of_blocks = forecast(expected, root)
         # An assumed scatter would be corrected by the run itself.
-        if expected.runs and expected.difference is not None:
-            notes.append(expected.text)
+        if precision_of_blocks.runs and precision_of_blocks.difference is not None:
+            notes.append(precision_of_blocks.text)
     path = folder.path
     notes += notes_of(folder)
-    with notifying(notify, path, plan.name), resumable(resume_command(options, path.name)):
+    with notifying(notify, path, request.plan.name), resumable(resume_command(options, path.name)):
         drive(options, folder, request.sha256, wipe, notes)
         return _conclude(options, path)
 

@@ -93,9 +93,8 @@ def command(
         Narrowing(**narrowing),
         partial(at_rate, available=catalog(options.paths), rate=rate),
     )
-    request = able(request, options.paths)
     root = options.results_folder.resolve()
-    request = replace(request, expanded=recall(request.plan, request.expanded, root))
+    request = recall(able(request, options.paths), root)
     folder = choose(root, request, new=False, name=None)
     if folder is not None:
         must_be_of(folder, request)

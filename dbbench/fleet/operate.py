@@ -55,7 +55,7 @@ def choose(root: Path, request: FleetRequest) -> Fleet | None:
     """
     planned = request.plan
     # A budget that is too short is refused before anything starts.
-    apply_budget(planned.plan, planned.expanded)
+    apply_budget(planned)
     if planned.plan.client is not None:
         raise errors.PlanInvalid(
             "[client] names the address of one machine, but a fleet has several",
@@ -217,7 +217,7 @@ def _run_of(root: Path, request: FleetRequest, fleet: Fleet) -> Run:
 def _notes(request: FleetRequest, fleet: Fleet) -> Iterator[str]:
     """Yield lines about the budget and the limits of the plan."""
     plan = request.plan.plan
-    _, _, allowance = apply_budget(plan, request.plan.expanded)
+    _, allowance = apply_budget(request.plan)
     if plan.budget_s != fleet.budget_s:
         yield f"fleet {fleet.name} keeps its original budget; --new starts another fleet"
     elif allowance is not None:

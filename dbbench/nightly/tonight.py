@@ -223,12 +223,9 @@ def run_to_end(
         must_be_of(folder, request)
     check_run(request, "PLAN", root, folder, wipe)
     if folder is None:
-        request = dataclasses.replace(
-            request, expanded=recall(request.plan, request.expanded, root)
-        )
         path = create(
             root,
-            request,
+            recall(request, root),
             free_name(root, name, today().isoformat()),
             __version__,
         )

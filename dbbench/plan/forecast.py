@@ -26,6 +26,7 @@ from dbbench.model import Cell, EarlierLoad, Phase, Plan, Run, Status, Trial, Wi
 from dbbench.model.plan import MOST_TRIALS
 from dbbench.plan.expanding import Expanded, make_order
 from dbbench.plan.preview import preview
+from dbbench.plan.request import PlanRequest
 from dbbench.plan.writes import with_copies
 from dbbench.results import LoadedRun
 from dbbench.units import count, duration_text
@@ -74,16 +75,14 @@ class Forecast:
         )
 
 
-def forecast(
-    plan: Plan,
-    expanded: Expanded,
-    results_folder: Path,
-) -> Forecast:
+def forecast(request: PlanRequest, results_folder: Path) -> Forecast:
     """Return what the plan's blocks would detect, if its setups scatter like earlier runs of this
     host.
     """
+    plan = request.plan
+    cells = request.expanded.cells
     primary = {}
-    for cell in expanded.cells:
+    for cell in cells:
         primary[cell.engine.name, cell.workload.name] = cell.workload.primary
     # Earlier runs say how much the trials of a cell scatter here.
     of_runs = _newest(list(_variances(run, primary)) for run in _earlier(results_folder))
@@ -92,9 +91,9 @@ def forecast(
     if variances:
         of_pair = math.fsum(variances) / len(variances)
         cv = math.sqrt(of_pair / 2)
-    if any(_is_short(cell.window) for cell in expanded.cells):
+    if any(_is_short(cell.window) for cell in cells):
         return Forecast(plan.blocks, None, cv, len(of_runs), plan.margin, None, smoke=True)
-    workloads = len({cell.group for cell in expanded.cells})
+    workloads = len({cell.group for cell in cells})
     # Holm divides the error between the setups that are compared.
     design = Design(cv, plan.blocks, workloads, max(1, len(plan.fs_setups) - 1))
     same = same_within(plan.margin, design)
@@ -211,18 +210,16 @@ def _block_s(run: Run, cells: Sequence[Cell]) -> float:
     return sum(run.budget.cell_s.get(cell.id, 0.0) for cell in (*cells, *baselines))
 
 
-def apply_budget(
-    plan: Plan,
-    expanded: Expanded,
-    step: int = 1,
-) -> tuple[Plan, Expanded, Allowance | None]:
-    """Return the plan and its trials with as many blocks as the budget is expected to give; without
-    a budget both are unchanged. `step`: the number of hosts that share the blocks; `expanded`
-    has the blocks of one of them. Raises PlanInvalid if the windows of the first blocks alone
-    are longer than the budget.
+def apply_budget(request: PlanRequest) -> tuple[PlanRequest, Allowance | None]:
+    """Return the request with as many blocks as the budget is expected to give; without a budget it
+    is unchanged. Raises PlanInvalid if the windows of the first blocks alone are longer than the
+    budget.
     """
+    plan = request.plan
+    expanded = request.expanded
+    step = request.step
     if plan.budget_s is None:
-        return plan, expanded, None
+        return request, None
     first = sorted({spec.block for spec in expanded.order})
     _check_windows(plan.budget_s, expanded, len(first))
 
@@ -239,7 +236,8 @@ def apply_budget(
     whole = make_order(expanded.cells, last, plan.seed)
     order = tuple(spec for spec in whole if (spec.block - first[0]) % step == 0)
     plan = dataclasses.replace(plan, blocks=blocks * step)
-    return plan, expanded._replace(order=order), allowance
+    expanded = expanded._replace(order=order)
+    return dataclasses.replace(request, plan=plan, expanded=expanded), allowance
 
 
 def _check_windows(
@@ -259,21 +257,17 @@ def _check_windows(
         )
 
 
-def recall(
-    plan: Plan,
-    expanded: Expanded,
-    results_folder: Path,
-) -> Expanded:
-    """Return the trials with what the load of each cell did in the newest runs of this host on such
-    a device, and with the size of a user's own data that was copied before.
+def recall(request: PlanRequest, results_folder: Path) -> PlanRequest:
+    """Return the request with what the load of each cell did in the newest runs of this host on
+    such a device, and with the size of a user's own data that was copied before.
     """
-    expanded = with_copies(expanded)
-    of_runs = _newest(_on_same_device(run.trials, plan) for run in _earlier(results_folder))
+    expanded = with_copies(request.expanded)
+    of_runs = _newest(_on_same_device(run.trials, request.plan) for run in _earlier(results_folder))
     trials = list(itertools.chain.from_iterable(of_runs))
     cells = []
     for cell in expanded.cells:
         cells.append(dataclasses.replace(cell, earlier=_earlier_load(cell, trials)))
-    return expanded._replace(cells=tuple(cells))
+    return dataclasses.replace(request, expanded=expanded._replace(cells=tuple(cells)))
 
 
 def _on_same_device(trials: Iterable[Trial], plan: Plan) -> list[Trial]:

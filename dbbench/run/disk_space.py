@@ -16,6 +16,7 @@ from dbbench.engines.settings import redo_bytes
 from dbbench.model import Cell, Plan, Role
 from dbbench.plan import Expanded
 from dbbench.plan.preview import RESULT_BYTES
+from dbbench.plan.request import PlanRequest
 from dbbench.plan.server_settings import settings_of
 from dbbench.plan.writes import ARCHIVE, dataset_bytes, estimate_of, kept_logs
 from dbbench.storage import devices
@@ -29,14 +30,13 @@ SPARE: Final = 1.05  # factor on the required disk space, because other processe
 
 
 def shortages(
-    plan: Plan,
-    expanded: Expanded,
-    results: Path,
-    images: dict[Path, int] | None,
+    wanted: PlanRequest, results: Path, images: dict[Path, int] | None = None
 ) -> Iterator[errors.DbbenchError]:
     """Yield an error for each disk without space, and for a cache that cannot be written. `images`:
     bytes that the run's images still need, by directory.
     """
+    plan = wanted.plan
+    expanded = wanted.expanded
     # What the run puts where: results, images, golden copies, data of directories.
     needs: list[tuple[Path, int, str]] = [(results, len(expanded.order) * RESULT_BYTES, "results")]
     if images is None:

@@ -41,16 +41,9 @@ _SEARCH_S: Final = 0.5
 CLIENT_FILES: Final = 32  # files of a load generator that are not connections
 
 
-def check(
-    plan: Plan,
-    expanded: Expanded,
-    results: Path,
-    *,
-    images: dict[Path, int] | None = None,
-    text: str = "",
-) -> None:
+def check(wanted: PlanRequest, results: Path, images: dict[Path, int] | None = None) -> None:
     """Raise the first problem, with all others in its evidence; nothing is changed."""
-    problems = list(lacking(plan, expanded, results, images=images, text=text))
+    problems = list(lacking(wanted, results, images))
     if not problems:
         return
     first, *others = problems
@@ -61,28 +54,25 @@ def check(
 
 
 def lacking(
-    plan: Plan,
-    expanded: Expanded,
-    results: Path,
-    *,
-    images: dict[Path, int] | None = None,
-    text: str = "",
+    wanted: PlanRequest, results: Path, images: dict[Path, int] | None = None
 ) -> Iterator[errors.DbbenchError]:
     """Yield all problems. `images`: bytes that the run's images still need, by directory; None: all
-    of them. `text`: the plan's file, for the lines of its settings.
+    of them.
     """
+    plan = wanted.plan
+    expanded = wanted.expanded
     problems = itertools.chain(
         _servers(expanded),
         _programs(plan, expanded),
         _rights(plan, results),
         _accounts(expanded),
         _sources(expanded),
-        _settings(expanded, text),
+        _settings(wanted),
         _cores(plan),
         _memory(expanded),
         _open_files(expanded),
         _client(plan, expanded),
-        disk_space.shortages(plan, expanded, results, images),
+        disk_space.shortages(wanted, results, images),
         _device(plan),
         _limit(plan),
         _queues(plan),
@@ -94,8 +84,7 @@ def refusals(wanted: PlanRequest, results: Path) -> list[errors.DbbenchError]:
     """Return everything for which a new run would be refused here, for a dry run; nothing is
     changed.
     """
-    problems = lacking(wanted.plan, wanted.expanded, results, text=wanted.text)
-    return [*problems, *refused_disks(wanted.plan, results)]
+    return [*lacking(wanted, results), *refused_disks(wanted.plan, results)]
 
 
 def missing_programs(expanded: Expanded) -> list[str]:
@@ -205,10 +194,10 @@ def _sources(expanded: Expanded) -> Iterator[errors.DbbenchError]:
             yield error
 
 
-def _settings(expanded: Expanded, plan_text: str) -> Iterator[errors.DbbenchError]:
+def _settings(wanted: PlanRequest) -> Iterator[errors.DbbenchError]:
     remedy = "Change the setting, the factor or the fs setup in the plan."
     requested: dict[str, tuple[Cell, Settings]] = {}
-    for cell in expanded.cells:
+    for cell in wanted.expanded.cells:
         settings = settings_of(cell)
         io_uring = ENGINES[cell.engine.name].PROFILE.io_uring
         # Settings that are defaults were tried with every version.
@@ -227,7 +216,7 @@ def _settings(expanded: Expanded, plan_text: str) -> Iterator[errors.DbbenchErro
             yield errors.KernelLacks(text, effect="Nothing was changed.", remedy=remedy)
     # Each combination is tried once.
     for cell, chosen in requested.values():
-        for text in _refused_settings(cell.engine, chosen, plan_text):
+        for text in _refused_settings(cell.engine, chosen, wanted.text):
             yield errors.PlanInvalid(text, remedy=remedy)
 
 
@@ -449,7 +438,7 @@ def check_run(
             f'--wipe has no effect: with kind = "{kind}" no disk is erased',
             remedy="Run the same command without it.",
         )
-    check(wanted.plan, wanted.expanded, root, images=missing, text=wanted.text)
+    check(wanted, root, missing)
     if wanted.plan.device.disks:
         journal = folder.journal if folder else Journal(root / "journal.jsonl")
         try:

@@ -16,7 +16,7 @@ from dbbench.model import Budget, Plan, Question, Run, Status
 from dbbench.plan import expand, identity, narrow
 from dbbench.plan.forecast import apply_budget, budget_text
 from dbbench.plan.narrowing import Narrowing
-from dbbench.plan.request import PlanRequest, load_request, take_share
+from dbbench.plan.request import PlanRequest, load_request, of_plan, take_share
 from dbbench.results import merging
 from dbbench.run.adaptive import charge, conclude, duration_s, extend, fits, further, may_begin
 from dbbench.run.create import choose, create, must_be_of, refine
@@ -168,13 +168,13 @@ def test_plan_says_how_many_blocks_and_which_precision(tmp_path: Path, printed: 
 def test_a_budget_that_is_probably_exceeded_is_announced(tmp_path: Path) -> None:
     """By the estimate, which may be wrong: only what is certain is refused."""
     plan = plan_of(tmp_path, "130s")
-    longer, expanded, allowance = apply_budget(plan, expand(plan, SHIPPED))
+    request, allowance = apply_budget(of_plan("", plan, SHIPPED))
     assert (
         allowance is not None and not allowance.enough and "probably be exceeded" in allowance.text
     )
-    assert (longer.blocks, len(expanded.order)) == (3, 6)
-    fixed = dataclasses.replace(plan, budget_s=None, blocks=5)
-    assert apply_budget(fixed, expand(fixed, SHIPPED)) == (fixed, expand(fixed, SHIPPED), None)
+    assert (request.plan.blocks, len(request.expanded.order)) == (3, 6)
+    fixed = of_plan("", dataclasses.replace(plan, budget_s=None, blocks=5), SHIPPED)
+    assert apply_budget(fixed) == (fixed, None)
 
 
 def test_whole_blocks_are_added_while_they_fit(tmp_path: Path) -> None:
@@ -201,7 +201,7 @@ def test_whole_blocks_are_added_while_they_fit(tmp_path: Path) -> None:
 def test_added_blocks_are_those_that_plan_lists(tmp_path: Path) -> None:
     """A block that is added to a run has the order that the dry run shows."""
     wanted = asked_of(tmp_path)
-    _, expanded, _ = apply_budget(wanted.plan, wanted.expanded)
+    expanded = apply_budget(wanted)[0].expanded
     folder = create(tmp_path / "results", wanted, "r", "0")
     run = results.load_spec(folder)
     run = further(
@@ -354,8 +354,8 @@ def test_each_share_begins_with_a_block_and_adds_every_nth(tmp_path: Path) -> No
     for other in (wanted, take_share(wanted, (2, 2)), take_share(wanted, (1, 3))):
         with pytest.raises(RunNameTaken):
             choose(root, other, new=False, name="r")
-    _, expanded, allowance = apply_budget(half.plan, half.expanded, half.step)
-    assert allowance and {spec.block for spec in expanded.order} == set(
+    request, allowance = apply_budget(half)
+    assert allowance and {spec.block for spec in request.expanded.order} == set(
         range(1, 2 * allowance.blocks, 2)
     )
 

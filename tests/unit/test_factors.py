@@ -167,9 +167,7 @@ def test_a_setting_that_this_machine_cannot_have_is_refused(
     path = written(tmp_path, TWO)
     path.write_text(path.read_text().replace('"postgres"\n', f'"postgres"\nbin = "{bin_}"\n', 1))
     swept = load(path, SHIPPED)
-    refused = [
-        error.evidence for error in preflight.lacking(swept, expand(swept, SHIPPED), tmp_path)
-    ]
+    refused = [error.evidence for error in preflight.lacking(of_plan("", swept, SHIPPED), tmp_path)]
     assert f"io_method = io_uring is not possible: {refused_io_uring}" in refused
     assert (
         "PostgreSQL 15.18 refuses io_method = sync, set by the plan: no setting io_method"
@@ -177,9 +175,7 @@ def test_a_setting_that_this_machine_cannot_have_is_refused(
     )
     arm = {"use": "btrfs-zstd", "tuning": {"postgres": {"file_extend_method": "write_zeros"}}}
     tuned = plan_of(tmp_path, plan(arm, {"name": "postgres", "bin": bin_}, "bulk-insert"))
-    refused = [
-        error.evidence for error in preflight.lacking(tuned, expand(tuned, SHIPPED), tmp_path)
-    ]
+    refused = [error.evidence for error in preflight.lacking(of_plan("", tuned, SHIPPED), tmp_path)]
     assert [text for text in refused if "file_extend_method" in text] == [
         "PostgreSQL 15.18 refuses file_extend_method = write_zeros, set by the fs setup: no "
         "setting file_extend_method"

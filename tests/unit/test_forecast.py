@@ -17,7 +17,6 @@ from made_up import HOSTS
 from dbbench import results
 from dbbench.compare import compare_all
 from dbbench.model import Budget, EarlierLoad
-from dbbench.plan import expand
 from dbbench.plan.forecast import (
     DEFAULT_CV,
     Design,
@@ -27,6 +26,7 @@ from dbbench.plan.forecast import (
     recall,
     same_within,
 )
+from dbbench.plan.request import of_plan
 from dbbench.run.adaptive import further
 from tests.support.files import write_file
 from tests.support.plans import SHIPPED, Named, plan, plan_of
@@ -142,10 +142,8 @@ def test_a_load_is_remembered_by_this_host(tmp_path: Path) -> None:
 
     def loads(engine: Named = STANDALONE, **keys: Any) -> list[EarlierLoad | None]:
         asked = plan_of(tmp_path, plan(["ext4", "btrfs"], engine, LOAD, blocks=3, **keys))
-        return [
-            cell.earlier
-            for cell in recall(asked, expand(asked, SHIPPED), tmp_path / "results").cells
-        ]
+        request = of_plan("", asked, SHIPPED)
+        return [cell.earlier for cell in recall(request, tmp_path / "results").expanded.cells]
 
     ext4, btrfs = loads()
     (window,) = {trial.window for trial in results.load_run(folder).trials}

@@ -75,10 +75,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 def lacks(tmp_path: Path, text: str = PLAN) -> list[type[Exception]]:
     """The kinds of what is lacking for a plan."""
     wanted = plan_asked(tmp_path, text)
-    return [
-        type(error)
-        for error in preflight.lacking(wanted.plan, wanted.expanded, tmp_path / "results")
-    ]
+    return [type(error) for error in preflight.lacking(wanted, tmp_path / "results")]
 
 
 @pytest.mark.usefixtures("machine")
@@ -125,7 +122,7 @@ def test_missing_programs_are_reported_together_with_their_packages(
     machine.missing = ["sysbench", "/usr/lib/sysstat/sadc"]
     wanted = plan_asked(tmp_path)
     with pytest.raises(ProgramMissing) as caught:
-        preflight.check(wanted.plan, wanted.expanded, tmp_path)
+        preflight.check(wanted, tmp_path)
     assert caught.value.evidence == "not installed: sysbench, /usr/lib/sysstat/sadc"
     assert caught.value.remedy == "apt-get install --no-install-recommends sysbench sysstat"
 
@@ -138,7 +135,7 @@ def test_all_that_is_lacking_is_reported_at_once(machine: Machine, tmp_path: Pat
     assert lacks(tmp_path) == [KernelLacks, NotRoot, DiskTooSmall]
     wanted = plan_asked(tmp_path)
     with pytest.raises(KernelLacks) as caught:
-        preflight.check(wanted.plan, wanted.expanded, tmp_path)
+        preflight.check(wanted, tmp_path)
     assert "also E202" in caught.value.evidence and "also E203" in caught.value.evidence
 
 
@@ -153,7 +150,7 @@ def test_a_cache_that_cannot_be_written_is_reported_before(
     """
     environ["DBBENCH_CACHE"] = "/proc/none/golden"
     wanted = plan_asked(tmp_path)
-    (error,) = preflight.lacking(wanted.plan, wanted.expanded, tmp_path)
+    (error,) = preflight.lacking(wanted, tmp_path)
     assert error.evidence.startswith(
         "/proc/none/golden cannot be created: /proc is on a filesystem of the kernel"
     )

@@ -158,7 +158,7 @@ def test_a_disk_too_small_for_the_redo_log_is_reported(
         )
     )
     wanted = request.load_request(str(tmp_path / "plan.toml"), [])
-    found = list(disk_space.shortages(wanted.plan, wanted.expanded, tmp_path, None))
+    found = list(disk_space.shortages(wanted, tmp_path))
     assert [error.id for error in found] == ["E203"]
     assert "logs" in found[0].evidence
     assert "64 MiB" in found[0].evidence or "67.1 MB" in found[0].evidence

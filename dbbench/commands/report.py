@@ -141,22 +141,18 @@ def put_verdict(
     else:
         put_tables(tables, options.verbose)
         put_paragraph(f"Page: {page}")
-        _put_failures([trial for trial in trials if trial.error is not None])
+        # Some of the failures, with what failed.
+        failed = [trial for trial in trials if trial.error is not None]
+        for trial in failed[:MOST_FAILED]:
+            error = trial.error
+            assert error is not None
+            put_paragraph(f"  {trial.id} failed in {error.phase or '?'}: {error.id} {error.text}")
+        if len(failed) > MOST_FAILED:
+            put(f"  and {len(failed) - MOST_FAILED} more:  dbbench show {failed[0].run}")
         if rows := _warnings(trials):
             put()
             put_table(("warning", "trials", "what to do"), rows, right=("trials",))
     return EXIT_TRIAL_FAILED if counts["failed"] else EXIT_OK
-
-
-def _put_failures(failed: Sequence[Trial]) -> None:
-    for trial in failed[:MOST_FAILED]:
-        assert trial.error is not None
-        put_paragraph(
-            f"  {trial.id} failed in {trial.error.phase or '?'}: {trial.error.id} "
-            f"{trial.error.text}"
-        )
-    if len(failed) > MOST_FAILED:
-        put(f"  and {len(failed) - MOST_FAILED} more:  dbbench show {failed[0].run}")
 
 
 def _warnings(trials: Sequence[Trial]) -> list[tuple[str, int, str]]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from dbbench import process
 from dbbench.drivers import tool
@@ -300,6 +300,11 @@ def parse(text: str) -> FioSummary:
     for side in sides:
         for nanoseconds, count in side["clat_ns"].get("bins", {}).items():
             histogram.add(bucket_of(int(nanoseconds) / 1000), count)
+    # The calls that each job made; `total_ios` of "sync" is 0 after a warm-up.
+    syncs = 0
+    for job in jobs:
+        calls = int(job.get("sync", {}).get("lat_ns", {}).get("N", 0))
+        syncs += min(calls, job["write"]["total_ios"])
     printed = _PRINTED.search(text)
     return FioSummary(
         seconds=max(side["runtime"] for side in sides) / 1000,
@@ -309,15 +314,10 @@ def parse(text: str) -> FioSummary:
         histogram=histogram,
         longest_ms=max(side["clat_ns"]["max"] for side in sides) / 1e6,
         errors=sum(1 for job in jobs if job.get("error")),
-        syncs=sum(min(_syncs(job), job["write"]["total_ios"]) for job in jobs),
+        syncs=syncs,
         counted=all(_is_counted(job["job options"]) for job in jobs),
         printed_utc=int(printed[1]) / 1000 if printed else None,
     )
-
-
-def _syncs(job: Mapping[str, Any]) -> int:
-    """Return how many calls the job made; `total_ios` of "sync" is 0 after a warm-up."""
-    return int(job.get("sync", {}).get("lat_ns", {}).get("N", 0))
 
 
 def _is_counted(options: Mapping[str, object]) -> bool:

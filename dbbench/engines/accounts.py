@@ -57,7 +57,7 @@ def _reserve_any(maps: Sequence[Sequence[range]], taken: Container[int]) -> int:
     """
     numbers = [number for number in NUMBERS if number not in taken]
     for ranges in maps:
-        numbers = [number for number in numbers if _contain(ranges, number)]
+        numbers = [number for number in numbers if any(number in part for part in ranges)]
     random.shuffle(numbers)
     for number in numbers:
         if not _has_name(number) and _reserve(number):
@@ -67,10 +67,6 @@ def _reserve_any(maps: Sequence[Sequence[range]], taken: Container[int]) -> int:
         effect="Nothing was measured.",
         remedy="In a container, map these user IDs into it (see /proc/self/uid_map).",
     )
-
-
-def _contain(ranges: Sequence[range], number: int) -> bool:
-    return any(number in part for part in ranges)
 
 
 def _of_processes() -> set[int]:

@@ -114,6 +114,9 @@ class PostgresServer(Server):
     def connect(self, database: str | None = None) -> Any:
         import psycopg2
 
+        # These settings could end dbbench's own statements and sessions.
+        version = numbers_of(self.version)
+        timeouts = [name for name, since in _TIMEOUTS.items() if version >= (since,)]
         # A session that is not noted yet would look like that of another program.
         with self._lock:
             connection = psycopg2.connect(
@@ -123,18 +126,13 @@ class PostgresServer(Server):
                 dbname=database or self.database,
                 application_name="dbbench",
                 # explicit, so that PGOPTIONS in the caller's environment has no effect
-                options=" ".join(f"-c {name}=0" for name in self._timeouts()),
+                options=" ".join(f"-c {name}=0" for name in timeouts),
                 sslmode="disable",
                 gssencmode="disable",
             )
             connection.autocommit = True
             self._opened.append(connection.info.backend_pid)
         return connection
-
-    def _timeouts(self) -> list[str]:
-        """Return the settings that could end dbbench's own statements and sessions."""
-        version = numbers_of(self.version)
-        return [name for name, since in _TIMEOUTS.items() if version >= (since,)]
 
     def answers(self) -> bool:
         """Whether it accepts connections, to its own database or, before that exists, to

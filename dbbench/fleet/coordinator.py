@@ -123,7 +123,7 @@ class Coordinator:
     def _look_at_hosts(self, there: Mapping[str, Host], scheduler: Scheduler) -> None:
         self._hosts.connected = set(there)
         for name, host in there.items():
-            if not host.is_same_version:
+            if host.is_usable is None:
                 self._refuse(name, f"it has another version of dbbench than {__version__}")
             elif host.is_usable == (name in self._refused):
                 # It has just refused a part, or it refused one of an earlier command.

@@ -10,7 +10,7 @@ import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from dbbench import __version__, errors, process, results
 from dbbench.fleet import fleet_files, security
@@ -38,7 +38,7 @@ class FleetRequest:
     """What a fleet is to run."""
 
     plan: PlanRequest
-    mode: str  # "each" or "spread"
+    mode: Literal["each", "spread"]
     name: str | None  # name of the fleet
     new: bool  # start a new fleet even if one with this plan can be resumed
     precision: float | None
@@ -124,7 +124,7 @@ def work(
         hosts = _wait_for_hosts(scheduler, started, request.least_hosts, fleet)
         fleet = fleet or Fleet(
             name,
-            "each" if request.mode == "each" else "spread",
+            request.mode,
             iso(time.time()),
             wanted.sha256,
             tuple(hosts),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from dbbench import results
 from dbbench.fleet.fleet_files import Fleet
-from dbbench.model import Budget, Run, TrialSpec
+from dbbench.model import Budget, Run
 from dbbench.plan.request import PlanRequest, take_share
 from dbbench.run.adaptive import extend, further
 from dbbench.units import grouped
@@ -59,7 +59,8 @@ def parts_of(fleet: Fleet, run: Run, wanted: PlanRequest) -> list[Part]:
 def blocks_of(run: Run) -> list[Part]:
     """Return each block of the run, and each repeat of one."""
     parts = []
-    for (block, attempt), order in grouped(run.order, _block_and_attempt).items():
+    of_blocks = grouped(run.order, lambda spec: (spec.block, spec.attempt))
+    for (block, attempt), order in of_blocks.items():
         name = f"block-{block}" if attempt == 1 else f"block-{block}-a{attempt}"
         # A host adds no blocks of its own, and is not itself a fleet.
         of_block = dataclasses.replace(run, order=tuple(order), precision=None, hosts={})
@@ -84,7 +85,3 @@ def further_parts(
             longer = further(longer, trials)
     folder.save(longer)
     return blocks_of(dataclasses.replace(run, order=longer.order[len(before.order) :]))
-
-
-def _block_and_attempt(spec: TrialSpec) -> tuple[int, int]:
-    return spec.block, spec.attempt

@@ -30,16 +30,8 @@ class Host:
     """A worker that is connected to the scheduler."""
 
     address: str
-    resources: dict[str, float]
-
-    @property
-    def is_same_version(self) -> bool:
-        return daemons.VERSION in self.resources
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether it may get parts: a host that refused one gets no others."""
-        return self.resources.get(daemons.VERSION, 0.0) > 0
+    # whether it may get parts: a host that refused one gets no others; None: it has another version
+    is_usable: bool | None
 
 
 @dataclass
@@ -149,10 +141,12 @@ class Scheduler:
             return {}
         hosts = {}
         for address, worker in workers.items():
-            for resource in worker.get("resources", {}):
+            resources = worker.get("resources", {})
+            of_version = resources.get(daemons.VERSION)
+            for resource in resources:
                 if resource.startswith(daemons.PLACE):
                     name = resource.removeprefix(daemons.PLACE)
-                    hosts[name] = Host(address, worker["resources"])
+                    hosts[name] = Host(address, None if of_version is None else of_version > 0)
         return hosts
 
     def set_usable(self, host: Host, usable: bool) -> None:

@@ -187,25 +187,22 @@ class Session:
         assert pipe is not None
         try:
             while line := pipe.readline():
-                self._hear(line)
+                # Other lines are the output of a login shell.
+                answer = None
+                with contextlib.suppress(ValueError):
+                    answer = json.loads(line)
+                if not isinstance(answer, dict):
+                    continue
+                if "output" in answer:
+                    with self.prints[answer["output"]].open("a") as file:
+                        file.write(answer["text"])
+                elif "ended" in answer:
+                    self.ended = answer
+                else:
+                    self._answers.put(answer)
         finally:
             self._done.set()
             self._answers.put(None)
-
-    def _hear(self, line: bytes) -> None:
-        try:
-            answer = json.loads(line)
-        except ValueError:
-            answer = None
-        if not isinstance(answer, dict):
-            return  # output of a login shell
-        if "output" in answer:
-            with self.prints[answer["output"]].open("a") as file:
-                file.write(answer["text"])
-        elif "ended" in answer:
-            self.ended = answer
-        else:
-            self._answers.put(answer)
 
     def _last_lines(self) -> str:
         lines = self.log.read_text(errors="replace").splitlines()

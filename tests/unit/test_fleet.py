@@ -125,7 +125,7 @@ def test_host_with_another_version_is_not_used(root: Path, hosts: Hosts) -> None
     """It never gets a task, because dask would unpickle it with other code."""
     run = two_arms(2)
     notes = list[Event]()
-    hosts.there["a"] = dataclasses.replace(hosts.there["a"], resources={"host_a": 1.0})
+    hosts.there["a"] = dataclasses.replace(hosts.there["a"], is_usable=None)
     hosts.unusable.add("a")
     coordinator(root, new_fleet(run, NAMES), run, notes.append).work(hosts)  # type: ignore[arg-type]
     assert {host for host, _part in hosts.ran} == {"b"}

@@ -362,11 +362,6 @@ def curves(rows: Sequence[Row]) -> list[Curve]:
     return curves
 
 
-def crossings(rows: Sequence[Row]) -> list[Curve]:
-    """Return the curves that cross the baseline."""
-    return [curve for curve in curves(rows) if curve.crosses is not None]
-
-
 def _numbers(variant: str) -> Iterator[tuple[str, float, str]]:
     """Yield each part of the variant that has a number: its name, the number, the other parts."""
     parts = [part for part in variant.split("+") if part]

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from dbbench import compare
 from dbbench.compare import Row
-from dbbench.compare.interaction import Interaction, crossings, interactions
+from dbbench.compare.interaction import Interaction, curves, interactions
 from dbbench.compare.remarks import Remark, RemarkKind, remark
 from dbbench.compare.unpaired import ByHost, by_host, unpaired_rows
 from dbbench.compare.verdict import BEHIND, without_guard
@@ -121,9 +121,9 @@ def verdicts(
         for about in interactions(rows, levels, METRICS[name]):
             delays = flush_ms if about.factor == LIMIT else {}
             combined.append(dataclasses.replace(about, flush_ms=delays))
-        curves = [curve for curve in crossings(rows) if curve.parameter not in factors]
+        swept = [curve for curve in curves(rows) if curve.parameter not in factors]
         lead = f"{METRICS[name].label}: " if metric == ALL else ""
-        crossed = sentences.join(sentences.crossing(curve, chosen) for curve in curves)
+        crossed = sentences.join(sentences.crossing(curve, chosen) for curve in swept)
         findings += [lead + text for text in crossed]
     for arm in hosts:
         where = f"{arm.engine} {title_of(arm.workload, arm.variant)}"

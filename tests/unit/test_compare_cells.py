@@ -15,7 +15,7 @@ from synthetic import TPCB, Shape
 
 from dbbench import cli, results
 from dbbench.compare import Row, rows
-from dbbench.compare.interaction import crossings, curves
+from dbbench.compare.interaction import curves
 from dbbench.compare.remarks import RemarkKind, has, texts
 from dbbench.compare.scatter import two_levels, two_levels_remark
 from dbbench.compare.unpaired import unpaired_rows, welch
@@ -71,14 +71,14 @@ def test_a_crossing_of_two_arms_is_a_finding() -> None:
     table = [row(64, "faster", 1.12), row(1, "slower", 0.9), row(8, "inconclusive", 1.01)]
     (curve,) = curves(table)
     assert [at for at, _ in curve.points] == [1, 8, 64]
-    assert crossings(table) == [curve]
+    assert curve.crosses is not None
     assert plain_text(crossing(curve, "ext4")) == (
         "postgres tpcb: xfs is slower at clients=1 (−10.0 %) and faster at clients=64 (+12.0 %), "
         "compared with ext4."
     )
-    assert (
-        crossings([row(1, "slower", 0.9), row(8, "inconclusive", 1.1), row(64, "same", 1.0)]) == []
-    )
+    (apart,) = curves([row(1, "slower", 0.9), row(8, "inconclusive", 1.1), row(64, "same", 1.0)])
+    assert apart.crosses is None
+    assert crossing(apart, "ext4") == ""
     assert curves([row(1, "same", 1.0)]) == []
 
 

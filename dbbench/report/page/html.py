@@ -20,7 +20,6 @@ import jinja2
 from markupsafe import Markup
 
 from dbbench import __version__, units
-from dbbench.compare import remarks
 from dbbench.errors import LabContradicts
 from dbbench.metrics.histogram import LEAST_ABOVE
 from dbbench.model import Json, plain
@@ -271,7 +270,6 @@ def templates() -> jinja2.Environment:
         number=units.number,
         count=units.count,
         times=units.times,
-        remarks=remarks.texts,
     )
     environment.globals.update(
         signs=SIGNS,

@@ -11,7 +11,7 @@ from dbbench.report.page.charts.kit import PHONE, Chart, Frame, Line, Point
 from dbbench.report.page.theme import Mark
 from dbbench.units import change, round_change
 
-FRAME: Final = Frame(PHONE, 180, 46.0, 352.0, 10.0, 144.0)
+FRAME: Final = Frame(PHONE, 180, 52.0, 352.0, 10.0, 144.0)
 LEAST_SPAN: Final = 0.16  # as of the dot plot
 
 

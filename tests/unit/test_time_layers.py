@@ -214,6 +214,13 @@ def test_the_layers_of_a_window_add_up_to_the_latency() -> None:
     assert observed.latency_ms == pytest.approx(500, rel=0.01)
 
 
+def test_a_second_in_which_the_load_ends_does_not_count() -> None:
+    """Its sessions are gone for a part of it."""
+    ending = Second(103.2, 2, waits([FLUSH, LOCKED]))
+    observed = facts([second(102.0), second(103.0), ending], {})
+    assert (observed.samples, observed.sessions) == (2, 2.0)
+
+
 def test_slow_seconds_have_a_cause_and_an_event() -> None:
     """The slowest first."""
     observed = facts([second(102.0), second(103.0)], {})

@@ -47,9 +47,10 @@ def facts(
     warm_s = cell.window.warmup_s if cell.window.kind == "fixed" else 0.0
     begin_utc = outcome.begin_utc + warm_s
     end_utc = begin_utc + outcome.window_s
-    seconds = [each for each in sampler.seconds if begin_utc < each.utc - 0.5 < end_utc]
+    # The load ends with the window, so the last second must have ended before.
+    seconds = [each for each in sampler.seconds if begin_utc + 0.5 < each.utc <= end_utc]
     note = sampler.note
-    if len(seconds) < _LEAST_SAMPLED * int(outcome.window_s):
+    if len(seconds) + 1 < _LEAST_SAMPLED * int(outcome.window_s):
         note = note or _TOO_FEW
     if note or not seconds:
         return TimeFacts(note or _TOO_FEW)

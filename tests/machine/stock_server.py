@@ -220,7 +220,7 @@ class Server:
         """Start it, and wait until it answers."""
         drives = [("root", "virtio-blk-pci,drive=root"), *DISKS.items()]
         argv = ["qemu-system-x86_64", "-accel", "tcg,thread=multi,tb-size=1024", "-cpu", "max"]
-        argv += ["-smp", "2", "-m", self.memory, "-display", "none", "-nodefaults"]
+        argv += ["-smp", "2", "-m", self.memory, "-display", "none", "-nodefaults", "-no-reboot"]
         argv += ["-kernel", str(self.image / "vmlinuz"), "-initrd", str(self.image / "initrd")]
         argv += ["-append", KERNEL_WORDS, "-serial", f"file:{self.folder}/console.log"]
         argv += ["-netdev", f"user,id=net,hostfwd=tcp:127.0.0.1:{self.port}-:22"]
@@ -287,7 +287,16 @@ class Server:
         """End it at once, as a power cut of the machine does."""
         assert self.qemu is not None
         self.qemu.send_signal(signal.SIGKILL)
-        self.qemu.wait()
+        self._ended(BOOT_S)
+
+    def shut_down(self) -> None:
+        """End it in order, as `systemctl reboot` does."""
+        self.command("systemctl reboot")
+        self._ended(BOOT_S)
+
+    def _ended(self, within_s: float) -> None:
+        assert self.qemu is not None
+        self.qemu.wait(within_s)
         for user in ("root", "ops"):
             (self.folder / f"ssh-{user}").unlink(missing_ok=True)
 

@@ -104,6 +104,6 @@ def record_clone(lab: Lab, base: BaseImages) -> tuple[Log, int, int]:
         with writer.writing(server):
             time.sleep(1)
         clone = f"CREATE DATABASE cloned STRATEGY file_copy TEMPLATE {server.database}"
-        query(server, "SET file_copy_method = clone", clone, at="postgres")
+        query(server, "SET file_copy_method = clone", clone)
         acknowledged_ns = time.monotonic_ns()
     return read_log(folder), acknowledged_ns, 2 * writer.count

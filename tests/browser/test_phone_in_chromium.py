@@ -81,6 +81,29 @@ def test_large_numbers_and_long_names_fit_a_phone(browser: WebDriver, tmp_path: 
     assert browser.execute_script(WIDER) == []
 
 
+CUT = """return [...document.querySelectorAll('svg text')].filter(text => {
+  const box = text.getBoundingClientRect(), frame = text.closest('svg').getBoundingClientRect();
+  return box.width && (box.right > frame.right + 1 || box.left < frame.left - 1);
+}).map(text => `${text.closest("svg").getAttribute("class")}: ${text.textContent}`).join(" | ")"""
+
+
+@pytest.mark.parametrize("width", [390, 768, 1280])
+def test_titles_of_charts_are_not_cut(browser: WebDriver, tmp_path: Path, width: int) -> None:
+    """Of variants with long names, and of a baseline with one."""
+    variant = "limit=model-iops3200-read1ms-write1ms-flush20ms-cached+clients=64"
+    name = "btrfs-raid10-zstd-nodatacow-space-cache-v2"
+    run = synthetic.loaded(tmp_path, Shape(arms=(name, "ext4"), work=TPCB))
+    cells = tuple(replace(cell, variant=variant) for cell in run.run.cells)
+    run = replace(run, run=replace(run.run, cells=cells))
+    run = synthetic.with_trials(run, lambda _: {"variant": variant})
+    screen(browser, width, 844)
+    browser.get(written(tmp_path, run))
+    browser.execute_script(
+        "for (const fold of document.querySelectorAll('details')) fold.open = true"
+    )
+    assert browser.execute_script(CUT) == ""
+
+
 def test_a_phone_shows_three_columns_and_the_rest_on_tap(browser: WebDriver, page: str) -> None:
     """A table stays a table; no more than twelve screens, because sections are closed until they
     are tapped.

@@ -5,6 +5,7 @@ that its text keeps its size on a phone.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -20,6 +21,8 @@ from dbbench.units import change, round_change
 WIDE: Final = 1150
 LEAST_SPAN: Final = 0.16  # shortest x axis, so that differences below 1 % do not look large
 TOP: Final = 30.0
+LINE: Final = 17.0  # from a line of a title to the next one, px
+LONGEST_TICK: Final = 12  # letters of a baseline's name on a narrow axis
 
 
 class Compared(NamedTuple):
@@ -45,10 +48,17 @@ class DotRow(NamedTuple):
     centre: float | None
 
 
+class GroupTitle(NamedTuple):
+    """The lines above the rows of a group, and those that say what was measured."""
+
+    y: float
+    lines: list[str]
+    side: list[str]
+
+
 class DotPlot(NamedTuple):
     """One drawing. `one` is the x of no change, `same` the ends of the plan's margin, `apart_at`
-    the y of the line above the arms of another durability class; `titles` are (y, group) above
-    the rows of each group.
+    the y of the line above the arms of another durability class.
     """
 
     ident: str
@@ -60,7 +70,7 @@ class DotPlot(NamedTuple):
     ticks: list[tuple[float, str]]
     rows: list[DotRow]
     sides: tuple[str, str]
-    titles: list[tuple[float, Group]]
+    titles: list[GroupTitle]
 
     @property
     def lines(self) -> list[float]:
@@ -70,13 +80,15 @@ class DotPlot(NamedTuple):
 
 class Sizes(NamedTuple):
     """The distances of a drawing, px. `start`: above the first row; `title`: the height of a
-    group's title; `after_group`: what is added below a group; `gap` is between two rows.
+    group's title, whose lines have at most `letters`; `after_group`: what is added below a group;
+    `gap` is between two rows.
     """
 
     left: float
     right: float
     start: float
     title: float
+    letters: int
     after_group: float
     gap: float
     bottom: float
@@ -85,10 +97,10 @@ class Sizes(NamedTuple):
 
 # (with titles, narrow)
 SIZES: Final = {
-    (False, False): Sizes(176.0, WIDE - 196.0, TOP, 0.0, 0.0, 10.0, 8.0, 5.0),
-    (False, True): Sizes(8.0, PHONE - 8.0, TOP + 26.0, 0.0, 0.0, 36.0, 8.0, 24.0),
-    (True, False): Sizes(176.0, WIDE - 300.0, 4.0, 26.0, 4.0, 10.0, 8.0, 5.0),
-    (True, True): Sizes(8.0, PHONE - 8.0, 4.0, 56.0, -14.0, 28.0, 22.0, 24.0),
+    (False, False): Sizes(176.0, WIDE - 196.0, TOP, 0.0, 0, 0.0, 10.0, 8.0, 5.0),
+    (False, True): Sizes(8.0, PHONE - 8.0, TOP + 26.0, 0.0, 0, 0.0, 36.0, 8.0, 24.0),
+    (True, False): Sizes(176.0, WIDE - 300.0, 4.0, 26.0, 90, 4.0, 10.0, 8.0, 5.0),
+    (True, True): Sizes(8.0, PHONE - 8.0, 4.0, 56.0, 46, -14.0, 28.0, 22.0, 24.0),
 }
 
 
@@ -170,8 +182,10 @@ def _plot(
     y = sizes.start
     for group, ratios in groups:
         if titled:
-            titles.append((y + 13.0, group))
-            y += sizes.title
+            lines = textwrap.wrap(group.title, sizes.letters)
+            side = textwrap.wrap(_measured(group), sizes.letters)
+            titles.append(GroupTitle(y + 13.0, lines, side))
+            y += sizes.title + LINE * (len(lines) + len(side) - 2)
         for row in group.ordered_rows:  # another durability class is last
             if row.fs_setup not in ratios:
                 continue
@@ -214,7 +228,9 @@ def _plot(
 
     # One baseline has its name on the axis; several are called so.
     baselines = {group.baseline for group, _ in groups}
-    base = baselines.pop() if len(baselines) == 1 else "baseline"
+    base = baselines.pop()
+    if baselines or (narrow and len(base) > LONGEST_TICK):
+        base = "baseline"
     margin = groups[0][0].rows[0].margin
     return DotPlot(
         ident=ident,
@@ -238,6 +254,17 @@ def _plot(
         sides=_sides([group.metric for group, _ in groups]),
         titles=titles,
     )
+
+
+def _measured(group: Group) -> str:
+    """Return what the group measures, and the baseline's value."""
+    text = group.metric.label
+    if group.plain_name:
+        text = f"{group.plain_name}; {text}"
+    value = group.rows[0].value
+    if value is None:
+        return text
+    return f"{text}, {group.baseline} {group.metric.with_unit(value)}"
 
 
 def _sides(metrics: Sequence[Metric]) -> tuple[str, str]:

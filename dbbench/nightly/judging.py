@@ -43,7 +43,7 @@ class NightFinding:
     since: str | None = None
     worse: bool = False
     notes: tuple[str, ...] = ()
-    margin: float = 0.0  # uncertainty of the level on the log scale; 0 from ENOUGH nights on
+    margin: float = 0.0  # on the log scale: the second run has to leave the level by more
     # on the log scale: a larger change makes the series suspect. None without a level
     limit: float | None = None
     metric: str = "tps"
@@ -66,7 +66,7 @@ class Level(NamedTuple):
     """What a series is compared with. `margin` and `limit` are on the log scale."""
 
     ratio: float
-    margin: float  # uncertainty of the level
+    margin: float  # of the level's uncertainty, or of two standard deviations of the nights
     limit: float  # a larger change makes the series suspect
 
 
@@ -237,6 +237,9 @@ def _finding(
     stepped = _step(key, level, past, tonight)
     is_far = abs(distance) > level.limit
     is_changed = is_far or (stepped is not None and abs(distance) >= SHIFT)
+    if is_changed and not is_far:
+        # Several nights have left the level, so the scatter of one does not explain it.
+        finding = dataclasses.replace(finding, margin=0.0)
     if not is_changed and value.half > level.limit:
         notes.append(
             f"its interval is ±{math.expm1(value.half):.1%}: a smaller change may be missed"
@@ -303,24 +306,29 @@ def _level(
     if len(settled) >= ENOUGH:
         middle = statistics.median(logs)
         deviation = statistics.median(abs(value - middle) for value in logs)
-        return Level(math.exp(middle), 0.0, max(SHIFT, FAR * SD_OF_MAD * deviation))
+        limit = max(SHIFT, FAR * SD_OF_MAD * deviation)
+        return Level(math.exp(middle), limit / 2, limit)
     if accepted is not None and key in accepted.ratios:
         base = accepted.ratios[key]
-        return Level(base.ratio, base.half, _limit_of_few(base.half, tonight.ratios[key].half))
+        limit = _limit_of_few(key, base.half, tonight.ratios[key].half)
+        return Level(base.ratio, base.half, limit)
     if not settled:
         return None
     half = statistics.median(ratio.half for ratio in settled)
-    limit = _limit_of_few(half, tonight.ratios[key].half)
+    limit = _limit_of_few(key, half, tonight.ratios[key].half)
     return Level(math.exp(statistics.median(logs)), half, limit)
 
 
-def _limit_of_few(level: float, tonight: float) -> float:
+def _limit_of_few(key: str, level: float, tonight: float) -> float:
     """Return how far tonight may be from a level of few nights, from half the interval of both: at
-    most FEW, because a second run is cheap.
+    most FEW, because a second run is cheap. Of the reference's own value FEW: the intervals do
+    not contain how much a host differs between nights.
     """
     both = math.hypot(level, tonight)
     if math.isinf(both):
         return both
+    if key.endswith(ITSELF):
+        return FEW
     return max(SHIFT, min(both, FEW))
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from dbbench.units import GROUP, number
 
@@ -64,6 +65,12 @@ class RemarkKind(StrEnum):
     PAIRS_LEFT_OUT = "{left_out} pairs without throughput left out"
 
 
+# How many blocks a decision takes.
+PRICES: Final = (
+    RemarkKind.MORE_BLOCKS,
+    RemarkKind.MORE_BLOCKS_MINUTES,
+    RemarkKind.TOO_MANY_BLOCKS,
+)
 Value = int | float | str
 
 

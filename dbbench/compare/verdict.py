@@ -13,8 +13,9 @@ from typing import Final, NamedTuple
 from dbbench.compare.conditions import device_limits, unequal
 from dbbench.compare.interval import LEVEL, SETTLED_LEVEL, Estimate, LogRatio, confidences
 from dbbench.compare.pairing import Group, Pairs, chosen, estimate_of, groups, values_of
-from dbbench.compare.remarks import Remark, RemarkKind, remark
+from dbbench.compare.remarks import PRICES, Remark, RemarkKind, remark
 from dbbench.compare.scatter import share_variance, two_levels_remark
+from dbbench.metrics.summary import is_short
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Figures, Status, Trial, Verdict
 from dbbench.model.plan import MARGIN
@@ -206,6 +207,10 @@ def _group_rows(
             wins=_wins(pairs, metric),
         )
         row = _judge(row, group.estimates.get(arm), levels.get(arm), metric, block_minutes)
+        # The scatter of a smoke test says nothing about the blocks of a real run.
+        if any(is_short(trial.window) for trial in trials):
+            notes = tuple(note for note in row.notes if note.kind not in PRICES)
+            row = replace(row, notes=notes)
         table.append(_with_conditions(row, base_trials, trials))
     sign = -1 if metric.better == "higher" else 1
 

@@ -31,6 +31,11 @@ GIB: Final = 2**30
 STALL: Final = 0.10  # a second below this share of the usual throughput is a stall
 
 
+def is_short(window: Window | None) -> bool:
+    """Return whether the window is that of a smoke test, whose scatter says nothing."""
+    return window is not None and window.kind == "fixed" and window.measure_s < SHORT_WINDOW_S
+
+
 def ratio(part: float | None, whole: float | None) -> float | None:
     """Return `part` ÷ `whole`; None if one of them was not measured, or if the whole is 0."""
     if part is not None and whole:

@@ -21,8 +21,8 @@ from dbbench.compare.pairing import estimate_of, groups, values_of
 from dbbench.compare.scatter import share_variance
 from dbbench.compare.stopping import Examined, examine
 from dbbench.errors import DbbenchError, PlanInvalid
-from dbbench.metrics.summary import SHORT_WINDOW_S
-from dbbench.model import Cell, EarlierLoad, Phase, Plan, Run, Status, Trial, Window
+from dbbench.metrics.summary import SHORT_WINDOW_S, is_short
+from dbbench.model import Cell, EarlierLoad, Phase, Plan, Run, Status, Trial
 from dbbench.model.plan import MOST_TRIALS
 from dbbench.plan.expanding import Expanded, make_order
 from dbbench.plan.preview import preview
@@ -91,18 +91,13 @@ def forecast(request: PlanRequest, results_folder: Path) -> Forecast:
     if variances:
         of_pair = math.fsum(variances) / len(variances)
         cv = math.sqrt(of_pair / 2)
-    if any(_is_short(cell.window) for cell in cells):
+    if any(is_short(cell.window) for cell in cells):
         return Forecast(plan.blocks, None, cv, len(of_runs), plan.margin, None, smoke=True)
     workloads = len({cell.group for cell in cells})
     # Holm divides the error between the setups that are compared.
     design = Design(cv, plan.blocks, workloads, max(1, len(plan.fs_setups) - 1))
     same = same_within(plan.margin, design)
     return Forecast(plan.blocks, detectable(design), cv, len(of_runs), plan.margin, same)
-
-
-def _is_short(window: Window | None) -> bool:
-    """Return whether the window is that of a smoke test, whose scatter says nothing."""
-    return window is not None and window.kind == "fixed" and window.measure_s < SHORT_WINDOW_S
 
 
 @dataclass(frozen=True)
@@ -161,7 +156,7 @@ def outlook(run: Run, trials: Sequence[Trial]) -> str:
     test, and what another precision of the least precise one would cost; "" if none is open, or
     for a smoke test.
     """
-    if any(_is_short(cell.window) for cell in run.cells):
+    if any(is_short(cell.window) for cell in run.cells):
         return ""
     # The comparisons that are open, by setup.
     examined = examine(trials, run.baseline, run.primary, run.plan.margin)
@@ -428,7 +423,7 @@ def _variances(run: LoadedRun, primary: Mapping[tuple[str, str], str]) -> Iterat
     workload) that counts.
     """
     baseline = run.run.baseline
-    trials = [trial for trial in run.trials if not _is_short(trial.window)]
+    trials = [trial for trial in run.trials if not is_short(trial.window)]
     # Only pairs of loads that the plan has say something about it.
     for (engine, workload, _), group in groups(trials).items():
         metric = primary.get((engine, workload))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from dbbench.compare.interval import LEAST_BLOCKS
-from dbbench.compare.remarks import RemarkKind, has
+from dbbench.compare.remarks import PRICES, RemarkKind, has
 from dbbench.compare.verdict import AHEAD, BEHIND, without_guard
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.model import Status, Verdict
@@ -203,22 +203,24 @@ def _outcome(
 
 
 def _price(pairs: Sequence[Pair]) -> str:
-    """Return ": 8 to 90 more blocks would be needed"."""
+    """Return ": 8 to 90 more blocks would be needed"; "" if a pair has no price: in a smoke test."""
     blocks = []
     too_many = False
     for pair in pairs:
-        for note in pair.row.notes:
-            too_many = too_many or note.kind is RemarkKind.TOO_MANY_BLOCKS
-            if note.kind in (RemarkKind.MORE_BLOCKS, RemarkKind.MORE_BLOCKS_MINUTES):
+        prices = [note for note in pair.row.notes if note.kind in PRICES]
+        if not prices:
+            return ""
+        for note in prices:
+            if note.kind is RemarkKind.TOO_MANY_BLOCKS:
+                too_many = True
+            else:
                 blocks.append(int(note.values["blocks"]))
     blocks.sort()
     ends = [str(number) for number in dict.fromkeys((*blocks[:1], *blocks[-1:]))]
     if too_many:
         ends = [*ends[:1], "more than 90"]
     noun = "block" if ends == ["1"] else "blocks"
-    if ends:
-        return f": {' to '.join(ends)} more {noun} would be needed"
-    return ""
+    return f": {' to '.join(ends)} more {noun} would be needed"
 
 
 def _without_pairs(tables: Sequence[VerdictTable]) -> Iterator[str]:

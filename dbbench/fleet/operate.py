@@ -20,7 +20,7 @@ from dbbench.fleet.launch import Cluster, HostOptions, cluster
 from dbbench.fleet.parts import Given, parts_of
 from dbbench.fleet.scheduler import Hosts, Scheduler
 from dbbench.model import Budget, Run
-from dbbench.model.base import NAME
+from dbbench.model.base import NAME, NAME_RULE
 from dbbench.model.events import Emit, Event
 from dbbench.plan.forecast import apply_budget
 from dbbench.plan.planned_conditions import limits
@@ -87,9 +87,7 @@ def _existing(root: Path, request: FleetRequest) -> Fleet | None:
         return None
     if name is not None:
         if not NAME.fullmatch(name):
-            raise errors.RunNameTaken(
-                f'invalid name of a fleet "{name}": use letters, digits and . _ + : = -'
-            )
+            raise errors.RunNameTaken(f'invalid name of a fleet "{name}": {NAME_RULE}')
         same = [fleet for fleet in same if fleet.name == name]
         if not same and ((root / name).exists() or fleet_files.exists(root, name)):
             raise errors.RunNameTaken(

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from dbbench.errors import FileUnreadable, FleetInsecure, ImportRefused
 from dbbench.machine import namespaces
-from dbbench.model.base import NAME
+from dbbench.model.base import NAME, NAME_RULE
 from dbbench.remote import certificates
 from dbbench.remote.certificates import KeyPair
 from dbbench.results.fileio import writing
@@ -36,9 +36,7 @@ def valid_name(name: str) -> str:
     valid.
     """
     if not NAME.fullmatch(name):
-        raise ImportRefused(
-            f"invalid host name {name!r}: use letters, digits and . _ + : = -", effect=""
-        )
+        raise ImportRefused(f"invalid host name {name!r}: {NAME_RULE}", effect="")
     return name
 
 

@@ -50,7 +50,9 @@ def choose(
         except ValueError as error:
             statement.leave_out(str(error))
         except LiveServerUnreadable as error:
-            statement.leave_out(f"the server refuses it ({error.evidence.split(': ', 1)[-1]})")
+            # Without the statement and a hint, which PostgreSQL adds.
+            answer = error.evidence.partition(": ")[2].partition(" LINE 1: ")[0]
+            statement.leave_out(f"the server refuses it ({answer})")
 
 
 def _limit(statement: Statement, most_bytes: int, ask: Ask | None) -> None:

@@ -39,6 +39,7 @@ STANDALONE = "standalone"
 
 # Names become part of file names, which have at most 255 bytes, and of trial IDs.
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+:=-]{0,239}")
+NAME_RULE: Final = "use letters, digits and . _ + : = -, a letter or digit first, at most 240"
 # kind of dataset -> the parameter that `size` sets
 SIZE_PARAMETERS: Final = {
     "pgbench": "scale",

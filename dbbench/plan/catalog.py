@@ -21,7 +21,7 @@ from dbbench.errors import FileUnreadable, PlanInvalid, UnknownName
 from dbbench.machine import ownership
 from dbbench.metrics.table import METRICS
 from dbbench.model import Arm, Dataset, FsSetup, Parameter, Scalar, Workload
-from dbbench.model.base import NAME, PACKED, SIZE_PARAMETERS, adapter, data_folder
+from dbbench.model.base import NAME, NAME_RULE, PACKED, SIZE_PARAMETERS, adapter, data_folder
 from dbbench.plan.labels import effective_name
 from dbbench.plan.tomlfile import Document, Key, did_you_mean, read_as
 from dbbench.results.fileio import given_text
@@ -247,7 +247,7 @@ def _check_words(document: Document, workload: Workload) -> None:
 
 def _check_script(document: Document, key: Key, file: str) -> None:
     if file and not NAME.fullmatch(Path(file).name):  # the run's copy has this name
-        text = f'invalid name of a script "{file}": use letters, digits and . _ + : = -'
+        text = f'invalid name of a script "{file}": {NAME_RULE}'
         document.flaw(key, text)
     folder = document.path.parent.resolve()
     path = folder / file
@@ -300,5 +300,7 @@ def _files(roots: Sequence[Path], kind: str) -> dict[str, Path]:
 def _path(name: str, files: dict[str, Path], what: str) -> Path:
     if name not in files:
         hint = did_you_mean(name, files) or f"; list them with `dbbench {what.split()[0]}`"
+        if "/" in name:
+            hint = "; name it without a path, and its folder's parent with --path DIR"
         raise UnknownName(f'unknown {what} "{name}"{hint}')
     return files[name]

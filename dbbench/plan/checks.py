@@ -19,7 +19,7 @@ from dbbench.engines.settings import LOOSE, respelt_size, why_reserved
 from dbbench.errors import FileUnreadable, PlanInvalid
 from dbbench.machine import cores, ownership
 from dbbench.model import DROPPED, EngineSpec, Plan, Scalar, Workload, WorkloadSpec, spelt
-from dbbench.model.base import NAME
+from dbbench.model.base import NAME, NAME_RULE
 from dbbench.model.plan import MOST_TRIALS
 from dbbench.operations import OPERATIONS
 from dbbench.plan import studies
@@ -82,7 +82,7 @@ def _check_names(draft: PlanDraft) -> None:
     labels = draft.labels
     for key, arm in draft.arms.items():
         if not NAME.fullmatch(arm.label):
-            document.flaw(key, f'invalid label "{arm.label}": use letters, digits and . _ + : = -')
+            document.flaw(key, f'invalid label "{arm.label}": {NAME_RULE}')
     # Names of other parts of dbbench.
     for key, setup in draft.setups.items():
         what = f'fs setup "{setup.name}" has the unknown family'

@@ -169,7 +169,7 @@ def _items(document: Document, name: str) -> list[tuple[Key, Any]]:
                 document.lines[(name, 0, *key[1:])] = line
     # What is not a list has no elements to check.
     if not isinstance(given, list):
-        document.flaw((name,), f'"{name}" must be a list')
+        document.flaw((name,), f'"{name}" must be a list in [ ]')
         return []
     if not given:
         document.flaw((name,), f'"{name}" is empty')

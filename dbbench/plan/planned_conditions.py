@@ -132,9 +132,10 @@ def _sources(cells: Sequence[Cell]) -> Iterator[str]:
         data = cell.dataset.parameters
         if cell.dataset.kind == "source":
             alone = f"; only its tablespace {data['tablespace']}" if "tablespace" in data else ""
+            made_by = f"{cell.engine.name} {data['version']}".rstrip()
             yield (
                 f"{cell.workload.name} uses your own data: {data['path']}, {data['form']} of "
-                f"{cell.engine.name} {data['version']}{alone}."
+                f"{made_by}{alone}."
             )
             # a source that cannot be used is refused elsewhere
             with contextlib.suppress(DbbenchError):

@@ -334,6 +334,8 @@ def _note_findings(
             key = document.nearest(place) or place[:1]
             by_key.setdefault(key, []).append(_message(finding))
     for key, texts in by_key.items():
+        if len(texts) > 1:
+            texts = [re.sub(r", not .*", "", text) for text in texts]
         text = " or ".join(dict.fromkeys(texts)).replace(" or must be ", " or ")
         document.flaw(key, f'"{_name_in(key)}" {text}')
 
@@ -386,7 +388,8 @@ def _message(finding: Any) -> str:
     # A word that is not one of several: the nearest one is suggested.
     if kind in ("literal_error", "enum"):
         names = re.findall(r"'([^']*)'", finding["ctx"]["expected"])
-        return f"must be one of {', '.join(names)}, not {given!r}{_near(str(given), names)}"
+        several = "one of " if len(names) > 1 else ""
+        return f"must be {several}{', '.join(names)}, not {given!r}{_near(str(given), names)}"
     # A number beyond its bounds.
     if kind in _BOUNDS:
         text, name = _BOUNDS[kind]
@@ -400,10 +403,12 @@ def _message(finding: Any) -> str:
     )
     message = (
         message.replace("a valid string", "a string")
-        .replace("a valid tuple", "a list")
-        .replace("a valid dictionary", "a table")
+        .replace("a valid tuple", "a list in [ ]")
+        .replace("a valid dictionary", "a table in { }")
+        .replace("a valid boolean", "true or false")
+        .replace("a valid number", "a number")
     )
-    message = re.sub(r"a dictionary or an instance of \w+", "a table", message)
+    message = re.sub(r"a dictionary or an instance of \w+", "a table in { }", message)
     if kind.startswith("int"):
         return f"must be a whole number, not {'true' if given is True else repr(given)}"
     return message.replace("expected", "must be", 1)

@@ -12,14 +12,14 @@ from pathlib import Path
 from dbbench import results
 from dbbench.errors import PlanInvalid, RunMissing, RunNameTaken, TrialDied
 from dbbench.model import Budget, Plan, Run, Search
-from dbbench.model.base import NAME
+from dbbench.model.base import NAME, NAME_RULE
 from dbbench.plan.catalog import MOST_SCRIPT
 from dbbench.plan.request import PlanRequest
 from dbbench.results import RunFolder
 from dbbench.results.fileio import given_text
 from dbbench.results.merging import decoding, own_scripts
 from dbbench.run.recover import must_be_trusted
-from dbbench.units import iso
+from dbbench.units import iso, one_line
 
 
 def choose(
@@ -185,7 +185,7 @@ def _of_that_name(
 ) -> RunFolder | None:
     path = results_folder / name
     if not NAME.fullmatch(name):
-        raise RunNameTaken(f'invalid name of a run "{name}": use letters, digits and . _ + : = -')
+        raise RunNameTaken(f'invalid name of a run "{one_line(name)}": {NAME_RULE}')
     if not path.exists():
         return None
     with contextlib.suppress(RunMissing):

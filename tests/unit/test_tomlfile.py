@@ -85,7 +85,9 @@ def test_all_flaws_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     assert any('"name" is missing' in line for line in lines)
     document = written(tmp_path, 'name = "x"\neither = 3\n')
     convert(document, Outer, document.data)
-    assert [text for _, text in document.flaws] == ['"either" must be a table or a list']
+    assert [text for _, text in document.flaws] == [
+        '"either" must be a table in { } or a list in [ ]'
+    ]
 
 
 def test_what_cannot_be_read_is_an_error_with_an_id(tmp_path: Path) -> None:

@@ -93,7 +93,10 @@ def look(path: Path) -> Source:
     """
     path = path.absolute()
     if not path.exists():
-        raise unusable(f"{path} does not exist", "Correct `source` in [[workload]].")
+        raise unusable(
+            f"{path} does not exist",
+            "Correct `source` in [[workload]]: a path without ~, and no URL.",
+        )
     source = _directory(path) if path.is_dir() else _file(path)
     if source is None:
         raise unusable(

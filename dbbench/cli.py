@@ -259,16 +259,15 @@ def _status(argv: list[str], options: Options) -> int:
                 "_DBBENCH_COMPLETE",
                 instruction,
             )
+        _refuse_empty(argv)
         return _invoke(argv, options)
     # From here on: each way to end has its exit status, and its text is printed once.
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.ClickException as error:
-        path = (
-            error.ctx.command_path
-            if isinstance(error, click.UsageError) and error.ctx
-            else "dbbench"
-        )
+        path = " ".join(["dbbench", *(word for word in argv[:1] if word in COMMANDS)])
+        if isinstance(error, click.UsageError) and error.ctx:
+            path = error.ctx.command_path
         tell(
             UsageInvalid(error.format_message().rstrip("."), remedy=f"See:  {path} --help"), options
         )
@@ -282,6 +281,13 @@ def _status(argv: list[str], options: Options) -> int:
         named = error if isinstance(error, DbbenchError) else _translate(error)
         tell(named, options, error)
         return named.exit_code
+
+
+def _refuse_empty(argv: Sequence[str]) -> None:
+    """Raise UsageError for an empty word, such as "$RESULTS" in a shell where it is not set."""
+    for before, word in zip(("dbbench", *argv), argv, strict=False):
+        if not word:
+            raise click.UsageError(f"the word after {before} is empty: is a variable not set?")
 
 
 def _open_streams() -> None:

@@ -302,5 +302,7 @@ def _path(name: str, files: dict[str, Path], what: str) -> Path:
         hint = did_you_mean(name, files) or f"; list them with `dbbench {what.split()[0]}`"
         if "/" in name:
             hint = "; name it without a path, and its folder's parent with --path DIR"
+        if " " in name:
+            hint = "; write a comma between two names, without a space"
         raise UnknownName(f'unknown {what} "{name}"{hint}')
     return files[name]

@@ -62,6 +62,9 @@ def test_files_in_other_formats(text: str, words: str, folder: Path, printed: An
         (r'label = "a\nerror E999: b"', r'"a\nerror E999: b"'),
         (r'"a\u2028b" = 1', r'unknown key "a\nb"'),
         ("baseline = [1]", '"baseline" must be a string'),
+        ("expect = { ext4 = 'worse' }", '"ext4" must be slower, not'),
+        ("operations = 'backup'", '"operations" must be a list in [ ]'),
+        ("[device]\nlimit = 5", '"limit" must be a table in { }'),
     ],
 )
 def test_a_value_of_a_plan_begins_no_line_of_a_message(
@@ -132,7 +135,12 @@ def test_words_of_other_programs_are_known() -> None:
         (["init", "a"], "`dbbench init` takes no arguments"),
         (["plan", "good.toml", "b.toml"], 'unexpected argument "b.toml"'),
         (["plan", "-"], "a plan is read from a file"),
-        (["run", ""], "a plan is read from a file"),
+        (["run", ""], "the word after run is empty: is a variable not set?"),
+        (["run", "good.toml", "--results", ""], "the word after --results is empty"),
+        (["run", "--blocks"], "See: dbbench run --help"),
+        (["fs", "./mine.toml"], "name it without a path"),
+        (["fs", "ext4 xfs"], "write a comma between two names"),
+        (["run", "good.toml", "--name", "-x"], "a letter or digit first, at most 240"),
         (["run", "good.toml", "--wipe", "yes"], "--wipe has no effect"),
         (["run", "--wipe", "good.toml"], "expected the identity of a disk"),
         (["compare", "page.html"], "page.html is a page, not the folder of a run"),

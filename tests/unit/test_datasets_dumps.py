@@ -159,6 +159,9 @@ def test_tables_of_other_engines_are_named_or_refused(tmp_path: Path) -> None:
         examine(mysqldump(tmp_path / "b.sql", *old))
 
 
+ROWS = "[`shop`.`t`]\nrows = {}\n"
+
+
 def mydumper(folder: Path, *parts: str, metadata: str = "") -> Path:
     """A directory of mydumper with a table, and these files of rows."""
     folder.mkdir()
@@ -191,11 +194,25 @@ def test_a_file_of_rows_that_is_missing_is_refused(
 
 
 def test_a_table_that_the_metadata_call_empty_needs_no_file(tmp_path: Path) -> None:
-    """Nor does a table for which the user made an empty file."""
-    folder = mydumper(tmp_path / "a", metadata="[`shop`.`t`]\nrows = 0\n")
+    """Nor is an empty one named."""
+    folder = mydumper(tmp_path / "a", metadata=ROWS.format(0))
     assert examine(folder) == ()
-    folder = mydumper(tmp_path / "b")
     (folder / "shop.t.sql").touch()
+    assert examine(folder) == ()
+
+
+@pytest.mark.parametrize("content", ["", "/*!40101 SET NAMES binary*/;\n"])
+def test_a_file_without_rows_is_compared_with_the_metadata(content: str, tmp_path: Path) -> None:
+    """Where they have no numbers, the table is named."""
+    folder = mydumper(tmp_path / "a")
+    (folder / "shop.t.sql").write_text(content)
+    (change,) = examine(folder)
+    assert change.values == {"tables": "shop.t (no rows)"}
+    folder = mydumper(tmp_path / "b", metadata=ROWS.format(3))
+    (folder / "shop.t.00000.sql").write_text(content)
+    with pytest.raises(SourceUnusable, match=r"shop\.t\.00000\.sql has no rows, by the metadata 3"):
+        examine(folder)
+    (folder / "shop.t.00001.sql").write_text("INSERT INTO `t` VALUES (1),(2),(3);\n")
     assert examine(folder) == ()
 
 
@@ -212,7 +229,7 @@ def test_a_last_file_that_may_be_missing_is_named(tmp_path: Path) -> None:
     parts = ("shop.t.00000.sql", "shop.t.00001.sql")
     (change,) = examine(mydumper(tmp_path / "a", *parts))
     assert change.values == {"tables": "shop.t (2 files)"}
-    folder = mydumper(tmp_path / "b", *parts, metadata="[`shop`.`t`]\nrows = 2\n")
+    folder = mydumper(tmp_path / "b", *parts, metadata=ROWS.format(2))
     assert examine(folder) == ()
 
 

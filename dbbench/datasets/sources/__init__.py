@@ -35,7 +35,7 @@ _TEXTS: Final = {
     SourceChangeKind.NOT_SETTLED: "used as it is (settle = false): the first reads may also write",
     SourceChangeKind.SKIPPED: "left out of the dump: {statements}",
     SourceChangeKind.WARNED: "warnings of the server while it loaded the dump: {warnings}",
-    SourceChangeKind.NOT_COUNTED: "mydumper counted no rows, so a missing last file would not be noticed: {tables}",
+    SourceChangeKind.NOT_COUNTED: "mydumper counted no rows, so missing ones at the end would not be noticed: {tables}",
     SourceChangeKind.NOT_MEASURED: "not measured, because only InnoDB is: {tables}",
 }
 

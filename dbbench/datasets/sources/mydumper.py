@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,7 +30,7 @@ STEPS: Final = (
     "-schema-triggers",
     "-schema-post",
 )
-_NUMBERED: Final = re.compile(r"(.+)\.\d{5,}\.sql(?:\.\w+)?$")
+_ROWS_BEGIN: Final = (b"INSERT ", b"REPLACE ")
 _COUNTS: Final = re.compile(r"^\[`(.+)`\.`(.+)`\]\n(?:(?!\[).*\n)*?rows ?= ?(\d+)", re.MULTILINE)
 _DATABASE: Final = re.compile(rb"CREATE DATABASE .*?" + BACKTICKS)
 _CREATED: Final = re.compile(
@@ -63,7 +63,7 @@ class MydumperFiles:
 
     def tables(self) -> Tables:
         """Return the tables and sequences, with the numbers of rows that newer versions of mydumper
-        write down. Raises SourceUnusable if a file of rows is missing. An older version writes no
+        write down. Raises SourceUnusable if rows or a file of them are missing. An older version writes no
         file for an empty table or a part of a table without rows, so its files do not say which is
         the case.
         """
@@ -83,10 +83,13 @@ class MydumperFiles:
             tables[table] = number
             if steps[path] != TABLE or name in views:
                 continue
+            files = parts.get(name, {})
+            if number and files and not self._have_rows(files):
+                raise incomplete(f"{min(files).name} has no rows, by the metadata {number}")
             missing = ""
-            if not parts[name] and number != 0:
+            if not files and number != 0:
                 missing = f"{name}.sql"
-            gaps = set(range(max(parts[name], default=0))) - parts[name]
+            gaps = set(range(max(files.values(), default=0))) - set(files.values())
             if gaps and number is None:
                 missing = f"{name}.{min(gaps):05}.sql"
             if missing:
@@ -97,27 +100,37 @@ class MydumperFiles:
                 )
         return tables
 
-    def _parts(self) -> dict[str, set[int]]:
-        """Return the numbers of the files of rows, by table; 0 for a file without a number."""
-        parts: dict[str, set[int]] = defaultdict(set)
+    def _have_rows(self, paths: Iterable[Path]) -> bool:
+        """Return whether one of the files inserts a row."""
+        return any(line.startswith(_ROWS_BEGIN) for path in paths for line in self.lines(path))
+
+    def _parts(self) -> dict[str, dict[Path, int]]:
+        """Return the files of rows with their numbers, by table; 0 for a file without a number."""
+        parts: dict[str, dict[Path, int]] = defaultdict(dict)
         for path, step in self.step_of.items():
             if step == ROWS:
                 name = re.sub(r"\.sql(\.\w+)?$", "", path.name)
                 table, _, part = name.rpartition(".")
                 if part.isdigit() and table.partition(".")[2]:
-                    parts[re.sub(r"\.\d{5,}$", "", table)].add(int(part))
+                    parts[re.sub(r"\.\d{5,}$", "", table)][path] = int(part)
                 else:
-                    parts[name].add(0)
+                    parts[name][path] = 0
         return parts
 
     def without_counts(self, tables: Tables) -> tuple[SourceChange, ...]:
-        """Return the tables in several files of which nothing tells whether the last one is there."""
+        """Return the tables of which nothing tells whether the last of several files is there, or why
+        their files have no rows.
+        """
         counted = {".".join(table) for table, number in tables.items() if number is not None}
-        matches = (_NUMBERED.match(path.name) for path in sorted(self.folder.iterdir()))
-        parts = Counter(match[1] for match in matches if match)
-        unknown = [name for name, files in parts.items() if files > 1 and name not in counted]
-        texts = [f"{name} ({parts[name]} files)" for name in unknown[:_MOST_LISTED]]
-        return changed(SourceChangeKind.NOT_COUNTED, tables=", ".join(texts))
+        texts = []
+        for name, files in self._parts().items():
+            if name in counted:
+                continue
+            if not self._have_rows(files):
+                texts.append(f"{name} (no rows)")
+            elif len(files) > 1:
+                texts.append(f"{name} ({len(files)} files)")
+        return changed(SourceChangeKind.NOT_COUNTED, tables=", ".join(texts[:_MOST_LISTED]))
 
 
 def files_of(folder: Path) -> MydumperFiles:

@@ -32,7 +32,7 @@ STALL: Final = 0.10  # a second below this share of the usual throughput is a st
 
 
 def is_short(window: Window | None) -> bool:
-    """Return whether the window is that of a smoke test, whose scatter says nothing."""
+    """Return whether the window is that of a smoke test, whose scatter is not evidence."""
     return window is not None and window.kind == "fixed" and window.measure_s < SHORT_WINDOW_S
 
 

@@ -258,7 +258,6 @@ def test_a_module_that_cannot_be_imported_is_not_a_process(
         launcher_of("broken", [], stop).__enter__().run({})
 
 
-@pytest.mark.starts_processes
 @pytest.mark.parametrize(
     ("status", "words"),
     [(-9, "signal SIGKILL"), (137, "signal SIGKILL"), (2, "status 2"), (255, "status 255")],
@@ -268,6 +267,7 @@ def test_the_end_of_a_program_is_put_into_words(status: int, words: str) -> None
     assert process.ending(status) == words
 
 
+@pytest.mark.starts_processes
 def test_the_end_of_a_program_is_noticed_at_once_or_forced() -> None:
     """Also if it has ended before; at intervals of up to 50 ms the end would be noticed 0.11 s
     after the start. A program that does not end is killed after its grace: a wait for it ends at

@@ -5,6 +5,7 @@ import signal
 import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from dbbench.machine import questions
@@ -19,6 +20,17 @@ def ask(name: str) -> int:
     if name == "silent":
         time.sleep(600)
     return os.getpid()
+
+
+@pytest.fixture(autouse=True)
+def _reap() -> Iterator[None]:
+    """End and await what a test starts: other tests look at the children of this process."""
+    before = psutil.Process().children()
+    yield
+    for child in psutil.Process().children():
+        if child not in before:
+            child.kill()
+            child.wait(10)
 
 
 @pytest.fixture(params=["here", "helper"])

@@ -236,8 +236,11 @@ class ThreadWaits:
         for tid in new:
             self._open(*present[tid], tid)
         with contextlib.suppress(DbbenchError):  # the sampler `counters` reports it
-            for tid in self._threads.keys() & self._sessions() & new:
-                self._threads[tid].role = SESSION
+            for tid in self._threads.keys() & self._sessions():
+                thread = self._threads[tid]
+                # A thread that MySQL has kept is a session's again when it runs.
+                if tid in new or (thread.role != SESSION and thread.grown()[0] > 0):
+                    thread.role = SESSION
 
     def _open(self, pid: int, name: str, tid: int) -> None:
         folder = f"{self._proc}/{pid}/task/{tid}"

@@ -265,7 +265,9 @@ def _status(argv: list[str], options: Options) -> int:
     except click.exceptions.Exit as ended:
         return ended.exit_code
     except click.ClickException as error:
-        path = " ".join(["dbbench", *(word for word in argv[:1] if word in COMMANDS)])
+        path = "dbbench"
+        if argv and argv[0] in COMMANDS:
+            path += f" {argv[0]}"
         if isinstance(error, click.UsageError) and error.ctx:
             path = error.ctx.command_path
         tell(

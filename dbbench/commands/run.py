@@ -135,7 +135,7 @@ def command(
     whole = able(load_request(plan_file, options.paths, Narrowing(**narrowing)), options.paths)
     root = options.results_folder.resolve()
     request = recall(take_share(whole, part), root)
-    expected, allowance = apply_budget(request)
+    within_budget, allowance = apply_budget(request)
 
     # A run of the same plan is resumed.
     folder = choose(root, request, new=new, name=name)
@@ -154,17 +154,17 @@ def command(
             return status
 
     # Everything that can refuse the run does so before it has a folder.
-    check_run(expected, plan_file, root, folder, wipe)
+    check_run(within_budget, plan_file, root, folder, wipe)
     if folder is None:
         folder = RunFolder(create(root, request, name, __version__, precision))
     keep_scripts(folder.path, scripts_of(request))
     notes = []
     if allowance is not None:
         notes.append(allowance.text)
-        precision_of_blocks = forecast(expected, root)
+        expected = forecast(within_budget, root)
         # An assumed scatter would be corrected by the run itself.
-        if precision_of_blocks.runs and precision_of_blocks.difference is not None:
-            notes.append(precision_of_blocks.text)
+        if expected.runs and expected.difference is not None:
+            notes.append(expected.text)
     path = folder.path
     notes += notes_of(folder)
     with notifying(notify, path, request.plan.name), resumable(resume_command(options, path.name)):

@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final, NamedTuple
 
 from dbbench.compare.conditions import device_limits, unequal
 from dbbench.compare.interval import LEVEL, SETTLED_LEVEL, Estimate, LogRatio, confidences
 from dbbench.compare.pairing import Group, Pairs, chosen, estimate_of, groups, values_of
-from dbbench.compare.remarks import PRICES, Remark, RemarkKind, remark
+from dbbench.compare.remarks import Remark, RemarkKind, remark
 from dbbench.compare.scatter import share_variance, two_levels_remark
 from dbbench.metrics.summary import is_short
 from dbbench.metrics.table import METRICS, Metric
@@ -176,7 +176,10 @@ def _group_rows(
     counted = grouped(chosen(group.trials), lambda trial: trial.fs_setup)
     log_ratios = {arm: guess.log_ratio() for arm, guess in group.estimates.items()}
     levels = confidences(log_ratios, 1 - level)
-    block_minutes = _block_minutes(group.trials)
+    # The scatter of a smoke test says nothing about the blocks of a real run.
+    price = None
+    if not any(is_short(trial.window) for trial in group.trials):
+        price = partial(_price, block_minutes=_block_minutes(group.trials))
 
     # Each arm's own facts; the baseline needs no more.
     arms = (baseline, *group.pairs)
@@ -206,11 +209,7 @@ def _group_rows(
             margin=margin,
             wins=_wins(pairs, metric),
         )
-        row = _judge(row, group.estimates.get(arm), levels.get(arm), metric, block_minutes)
-        # The scatter of a smoke test says nothing about the blocks of a real run.
-        if any(is_short(trial.window) for trial in trials):
-            notes = tuple(note for note in row.notes if note.kind not in PRICES)
-            row = replace(row, notes=notes)
+        row = _judge(row, group.estimates.get(arm), levels.get(arm), metric, price)
         table.append(_with_conditions(row, base_trials, trials))
     sign = -1 if metric.better == "higher" else 1
 
@@ -255,7 +254,7 @@ def _judge(
     guess: Estimate | None,
     level: float | None,
     metric: Metric,
-    block_minutes: float | None,
+    price: Callable[[int | None], Remark] | None,
 ) -> Row:
     notes = (*row.notes, remark(RemarkKind.OTHER_CLASS)) if row.mixed_durability else row.notes
     if guess is None:
@@ -264,11 +263,11 @@ def _judge(
     if level is None:
         return replace(row, notes=(*notes, remark(RemarkKind.TOO_FEW_BLOCKS)))
     row = with_interval(row, guess.log_ratio(), level, metric)
-    if row.verdict is Verdict.INCONCLUSIVE:
+    if row.verdict is Verdict.INCONCLUSIVE and price is not None:
         # it excludes 1, or fits the margin
         from_same = abs(guess.mean)
         decisive = max(from_same, math.log1p(row.margin) - from_same)
-        notes = (*notes, _price(guess.blocks_to(decisive, level), block_minutes))
+        notes = (*notes, price(guess.blocks_to(decisive, level)))
     return replace(row, notes=notes, df_shared=guess.shared_df)
 
 
@@ -426,14 +425,12 @@ class Comparison:
     primary: Mapping[str, str]
     margin: float = MARGIN
     stopped: Mapping[tuple[Group, str], Remark] = field(default_factory=dict)
+    # "": of the primary metric of each workload
+    _tables: dict[str, dict[Group, list[Row]]] = field(default_factory=dict, init=False)
 
     @cached_property
     def _settled(self) -> set[Group]:
         return {group for (group, _), why in self.stopped.items() if why.kind is RemarkKind.SETTLED}
-
-    @cached_property
-    def _tables(self) -> dict[str, dict[Group, list[Row]]]:
-        return {}  # "": of the primary metric of each workload
 
     def rows(self, group: Group, metric: str) -> list[Row]:
         name = "" if metric == self.primary.get(group[1], "tps") else metric

@@ -16,8 +16,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+# Nothing that takes time or memory to import: the trial's control group counts both.
 from dbbench.machine.libc import syncfs
-from dbbench.model import Json
 
 PIECE: Final = 2**20  # bytes per write of `copy`, as with cp or dd in large blocks
 # bytes before the content repeats; more than any filesystem's compression window
@@ -83,7 +83,7 @@ def share(of: int, clients: int, number: int) -> tuple[int, int]:
     return of * number // clients, of * (number + 1) // clients
 
 
-def copy(folder: Path, task: Json) -> None:
+def copy(folder: Path, task: dict[str, Any]) -> None:
     """Write one large file from memory, then fsync. Prints `bytes` so far; the last two lines:
     `written`, `synced`.
     """
@@ -128,7 +128,7 @@ def copy(folder: Path, task: Json) -> None:
     at_once(clients, write)
 
 
-def smallfiles(folder: Path, task: Json) -> None:
+def smallfiles(folder: Path, task: dict[str, Any]) -> None:
     """Create many small files, read them cold in another order, delete them. Prints a line per
     step: `step`, `files`, `seconds`; reads also have `why` if they were not cold. Creating and
     deleting end when the filesystem is synced.
@@ -189,7 +189,7 @@ def smallfiles(folder: Path, task: Json) -> None:
     step("delete", Path.unlink)
 
 
-WORK: Final[dict[str, Callable[[Path, Json], None]]] = {
+WORK: Final[dict[str, Callable[[Path, dict[str, Any]], None]]] = {
     "copy": copy,
     "smallfiles": smallfiles,
 }

@@ -63,7 +63,7 @@ def ask_each(
 
 
 def _serve(requests: socket.socket) -> NoReturn:
-    """Be the helper: answer until nobody can ask any more."""
+    """Run the helper: answer requests until no process is left that could send one."""
     try:
         # Neither a terminal, a directory, nor what others wait for the end of.
         os.setsid()

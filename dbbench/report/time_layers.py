@@ -12,7 +12,7 @@ from dbbench.compare.interval import LEAST_BLOCKS
 from dbbench.compare.time_layers import Mean
 from dbbench.compare.verdict import AHEAD, BEHIND
 from dbbench.model import TIME_LAYERS, Json, SlowSecond, TimeLayer, Trial, plain
-from dbbench.units import GROUP, join_words, number, percent
+from dbbench.units import GROUP, grouped, join_words, number, percent
 
 _LEAST_SHARE: Final = 0.10  # a smaller share of the time has no place in a sentence
 _LEAST_PART: Final = 0.15  # of a difference, for a layer that is named
@@ -31,9 +31,10 @@ NOT_EXPLAINED: Final = "the time is not explained"
 
 def sentences(trials: Sequence[Trial], rows: Sequence[Row]) -> list[str]:
     """Return the sentences about one engine and workload. `rows`: the baseline first."""
+    counted = _by_setup(trials)
     lines = []
     for row in rows:
-        of_setup = trials_of(trials, row.fs_setup)
+        of_setup = counted.get(row.fs_setup, [])
         if time_layers.observations(of_setup):
             lines.append(setup_sentence(row.fs_setup, of_setup))
             lines += filter(None, [kernel_sentence(row.fs_setup, of_setup)])
@@ -72,7 +73,7 @@ def difference_sentences(
     if measured is None:
         return
     total, by_layer = measured
-    of_setup = trials_of(trials, row.fs_setup)
+    of_setup = _by_setup(trials)[row.fs_setup]
     # The layers that make the difference, the largest first.
     head = f"{row.fs_setup} compared with {base.fs_setup}"
     parts = []
@@ -105,8 +106,9 @@ def kernel_sentence(name: str, trials: Sequence[Trial]) -> str:
 
 def slow_seconds(trials: Sequence[Trial], names: Sequence[str]) -> Iterator[tuple[str, str, str]]:
     """Yield setup, place and cause of the five slowest seconds of each of these setups."""
+    counted = _by_setup(trials)
     for name in names:
-        slow = _slow(trials_of(trials, name))
+        slow = _slow(counted.get(name, []))
         for trial, second in sorted(slow, key=lambda pair: pair[1].tps)[:_SLOWEST]:
             where = f"block {trial.block}, second {second.second}: {number(second.tps)} tx/s"
             yield name, where, cause(second)
@@ -121,9 +123,10 @@ def cause(slow: SlowSecond) -> str:
 
 def document(trials: Sequence[Trial], names: Sequence[str]) -> list[Json]:
     """Return the layers of these setups in the trials of one engine and workload, for programs."""
+    counted = _by_setup(trials)
     setups = []
     for name in names:
-        of_setup = trials_of(trials, name)
+        of_setup = counted.get(name, [])
         if not of_setup:
             continue
         # A layer has its share, its time and the functions behind it.
@@ -161,9 +164,9 @@ def document(trials: Sequence[Trial], names: Sequence[str]) -> list[Json]:
     return setups
 
 
-def trials_of(trials: Sequence[Trial], name: str) -> list[Trial]:
-    """Return the trials of a setup that count."""
-    return [trial for trial in chosen(trials) if trial.fs_setup == name]
+def _by_setup(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
+    """Return the trials that count."""
+    return grouped(chosen(trials), lambda trial: trial.fs_setup)
 
 
 def _slow(trials: Sequence[Trial]) -> list[tuple[Trial, SlowSecond]]:

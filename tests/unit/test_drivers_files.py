@@ -3,6 +3,8 @@
 import itertools
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -365,3 +367,14 @@ def test_content_is_as_compressible_as_asked() -> None:
     )
     assert all(found[at + 3072 : at + 4096] == bytes(1024) for at in range(0, 2**20, 4096))
     assert found[:3072].count(0) < 100
+
+
+@pytest.mark.starts_processes
+def test_the_program_of_files_loads_only_what_it_needs() -> None:
+    """The trial's control group counts its memory and CPU time, and plans are read elsewhere."""
+    script = "import runpy, sys; runpy.run_path(sys.argv[1]); print(*sys.modules, sep='\\n')"
+    argv = [sys.executable, "-P", "-c", script, filework.__file__]
+    done = subprocess.run(argv, check=True, capture_output=True, text=True)
+    loaded = done.stdout.split()
+    assert "dbbench.machine.libc" in loaded
+    assert "pydantic" not in loaded

@@ -1,4 +1,6 @@
-"""Questions that may never be answered: the others are, nobody waits, and nothing is asked twice."""
+"""Some questions are never answered. The other questions are; the program does not wait for an
+answer, and asks no such question twice.
+"""
 
 import os
 import signal

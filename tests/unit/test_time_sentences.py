@@ -194,8 +194,13 @@ def test_trials_without_samples_have_no_layers() -> None:
 
 def test_bars_are_aligned_and_divided() -> None:
     """The longest bar has the whole width; the others are in proportion."""
+    trials = run()
     group: Any = SimpleNamespace(
-        trials=run(), arms=["ext4", "btrfs"], rows=ROWS, marks={"ext4": None, "btrfs": None}
+        trials=trials,
+        arms=["ext4", "btrfs"],
+        rows=ROWS,
+        marks={"ext4": None, "btrfs": None},
+        used_of=lambda arm: [trial for trial in trials if trial.fs_setup == arm],
     )
     section = time_section(group)
     widths = [sum(segment.share for segment in bar.segments) for bar in section.bars]

@@ -138,9 +138,7 @@ class FaultAttempt:
                         word = HarmOutcome.LOGS
                     evidence = "; ".join(filter(None, (evidence, *lines[:1])))
                     accepts = self.writer.accepts(server, ACCEPT_S)
-            after = HarmOutcome.RECOVERS if accepts else HarmOutcome.RESTARTED
-            if after is not HarmOutcome.RECOVERS:
-                after = self._restarts(datadir, word)
+            after = HarmOutcome.RECOVERS if accepts else self._restarts(datadir, word)
             with suppress(OSError):  # of a filesystem that the fault ended
                 seen = _contents(datadir)
         # Whatever a server reads on the mounted filesystem must also be on the disk.

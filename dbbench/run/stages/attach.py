@@ -23,6 +23,7 @@ from dbbench.model import (
     Scalar,
     WriteFacts,
 )
+from dbbench.model.plan import QUEUE
 from dbbench.plan import writes
 from dbbench.results import RunFolder, list_results
 from dbbench.results.journal import Journal
@@ -122,7 +123,7 @@ def first_host_state(
     the same, and without what this trial sets of the queues; or {}.
     """
     # A scheduler has its own defaults of these.
-    changed = ("nr_requests", "wbt_lat_usec") if "scheduler" in queue else ()
+    changed = (QUEUE["nr_requests"], QUEUE["wbt_lat_us"]) if "scheduler" in queue else ()
     states = _first_states(journal)
     first = dict(next(iter(states.values()), {}))
     for name, value in states.get(_sectors(setup), {}).items():

@@ -228,8 +228,8 @@ def _plot(
 
     # One baseline has its name on the axis; several are called so.
     baselines = {group.baseline for group, _ in groups}
-    base = baselines.pop()
-    if baselines or (narrow and len(base) > LONGEST_TICK):
+    base = groups[0][0].baseline
+    if len(baselines) > 1 or (narrow and len(base) > LONGEST_TICK):
         base = "baseline"
     margin = groups[0][0].rows[0].margin
     return DotPlot(

@@ -8,7 +8,7 @@ from dbbench.compare import time_layers
 from dbbench.model import TIME_LAYERS
 from dbbench.report.page.groups import Group
 from dbbench.report.page.theme import Mark
-from dbbench.report.time_layers import sentences, slow_seconds, trials_of
+from dbbench.report.time_layers import sentences, slow_seconds
 from dbbench.units import number
 
 # Shades of grey, because a hue means a setup: per cent of ink. Neighbours differ.
@@ -46,7 +46,7 @@ def time_section(group: Group) -> TimeSection:
     """Return the section of a group, which is empty if nothing was observed."""
     means = {}
     for arm in group.arms:
-        of_layers = time_layers.means(trials_of(group.trials, arm), "ms_per_tx")
+        of_layers = time_layers.means(group.used_of(arm), "ms_per_tx")
         if of_layers:
             means[arm] = {layer: mean.value for layer, mean in of_layers.items()}
     # All bars have one scale, so that their lengths can be compared.

@@ -20,6 +20,7 @@ EACH_S = 0.8
 # The kernel grants a limit's I/Os in slices of 0.1 s, and some are the journal's.
 MARGIN = 1.4
 IOPS = 100  # a limit of the kernel, so that the load of other processes hardly matters
+ROUNDS = 3  # a round that another process disturbed is repeated
 NEW = ("--fallocate=none", "--size=64m")
 SAME = ("--overwrite=1", "--time_based")
 JOBS = {
@@ -30,6 +31,7 @@ JOBS = {
 }
 
 
+@pytest.mark.alone
 @pytest.mark.needs("root", "fio", "fs:ext4", "mkfs.ext4")
 def test_probe_and_fio_agree(tmp_path: Path) -> None:
     """On a disk that does 100 I/Os per second; one more in each commit would be a factor of 1.5."""
@@ -50,12 +52,20 @@ def test_probe_and_fio_agree(tmp_path: Path) -> None:
         journal = Journal(tmp_path / "journal")
         limit = DeviceLimit(iops=IOPS)
         stack.enter_context(throttle.limit_disks([disk.number], limit, journal, None))
-        of_fio = fio_rates(tmp_path)
-        ratios = {}
-        for method in methods:
-            per_s = Latency.of(method, directory.measure(method, EACH_S)).per_s
-            ratios[method.name] = per_s / of_fio[method.name]
-    assert all(1 / MARGIN < ratio < MARGIN for ratio in ratios.values()), ratios
+        for _ in range(ROUNDS):
+            of_fio = fio_rates(tmp_path)
+            ratios = {}
+            for method in methods:
+                per_s = Latency.of(method, directory.measure(method, EACH_S)).per_s
+                ratios[method.name] = per_s / of_fio[method.name]
+            if agree(ratios):
+                break
+    assert agree(ratios), ratios
+
+
+def agree(ratios: dict[str, float]) -> bool:
+    """One I/O more in each commit would be outside."""
+    return all(1 / MARGIN < ratio < MARGIN for ratio in ratios.values())
 
 
 def fio_rates(folder: Path) -> dict[str, float]:

@@ -6,6 +6,10 @@ import gc
 import os
 import signal
 import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 
 def main() -> int:
@@ -21,6 +25,7 @@ def main() -> int:
     gc.set_threshold(50_000)
     # numpy's library would reserve memory for a thread per CPU
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    sys.unraisablehook = _interrupt_again
     from dbbench.cli import run
 
     try:
@@ -30,6 +35,16 @@ def main() -> int:
         return 128 + signal.SIGINT
     finally:
         signal.signal(signal.SIGINT, outside)
+
+
+def _interrupt_again(dropped: UnraisableHookArgs) -> None:
+    """Repeat a Ctrl-C that came within a callback, where Python prints the exception and drops it."""
+    if dropped.exc_type is not KeyboardInterrupt:
+        sys.__unraisablehook__(dropped)
+        return
+    # After the callback, because here it would be dropped again.
+    signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.01)
 
 
 if __name__ == "__main__":

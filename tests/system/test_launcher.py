@@ -52,6 +52,28 @@ def test_ctrl_c_while_it_starts_prints_no_traceback(command: Path) -> None:
         assert child.returncode in (0, 130, -signal.SIGINT), f"after {delay_s} s"
 
 
+def test_ctrl_c_within_a_callback_is_not_lost() -> None:
+    """Python drops the exception there; the command ends all the same, without a traceback."""
+    code = """
+import signal, sys, time, weakref
+from dbbench import __main__, cli
+
+class Thing: ...
+
+def command(arguments):
+    thing = Thing()
+    callback = weakref.ref(thing, lambda _: signal.raise_signal(signal.SIGINT))
+    del thing
+    time.sleep(20)
+    return 0
+
+cli.run = command
+sys.exit(__main__.main())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (130, "")
+
+
 def restore() -> None:
     """End by the signal, which a background job of a script ignores."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)

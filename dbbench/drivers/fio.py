@@ -44,7 +44,7 @@ _LOG: Final = "fio"
 # Options of a job file with which its files, its duration, its logs or its sums would not be those
 # of the trial.
 _DECIDED: Final = re.compile(
-    r"directory|filename|filename_format|opendir|include|read_iolog|replay_redirect|runtime|timeout|"
+    r"directory|filename|filename_format|opendir|include.*|read_iolog|replay_redirect|runtime|timeout|"
     r"time_based|ramp_time|randseed|create_only|per_job_logs|write_\w*log|log_\w+|"
     # a job that does not run during the whole window, although its rate is added to the others
     r"stonewall|wait_for_previous|wait_for|startdelay|number_ios|steadystate|ss"
@@ -66,6 +66,9 @@ _NO_FILES: Final = (
     "libiscsi",
 )
 _OPTION: Final = re.compile(r"\s*(\w+)\s*(?:[=\s]\s*(.*)|$)")
+_REMARK: Final = re.compile(r"\s*(?:[;#]|$)")
+# fio splits a longer line, also a remark, and reads the rest as an option
+_MOST_LINE_BYTES: Final = 4000
 # fio does not require the closing bracket.
 _SECTION: Final = re.compile(r"\s*\[(.*)")
 
@@ -150,12 +153,15 @@ def before(
 def find_conflicts(job: str) -> Iterator[tuple[int, str]]:
     """Yield the line number and the content of each line of a job file that a trial cannot accept:
     options that the trial decides, programs and libraries that fio would run, engines without
-    files, and sections whose names are paths, because fio derives the names of files from them.
+    files, sections whose names are paths, because fio derives the names of files from them, and
+    options whose names are unknown: fio inserts variables also there.
     """
     for number, line in enumerate(job.splitlines(), 1):
         section = _SECTION.match(line)
         option = _OPTION.match(line)
-        if section:
+        if len(line.encode()) > _MOST_LINE_BYTES:
+            yield number, f"{line[:20]}... (longer than {_MOST_LINE_BYTES} bytes)"
+        elif section:
             name = section[1].removesuffix("]")
             if "/" in name or ".." in name:
                 yield number, f"[{name}]"
@@ -163,9 +169,12 @@ def find_conflicts(job: str) -> Iterator[tuple[int, str]]:
             name = option[1]
             value = option[2] or ""
             engine = value.strip() if name == "ioengine" else ""
-            elsewhere = "/" in engine or engine.partition(":")[0] in _NO_FILES
+            is_open = "/" in engine or "$" in engine
+            elsewhere = is_open or engine.partition(":")[0] in _NO_FILES
             if elsewhere or name in _PROGRAMS or _DECIDED.fullmatch(name):
                 yield number, name
+        elif not _REMARK.match(line):
+            yield number, line.strip()
 
 
 def _variables(cell: Cell) -> dict[str, str]:

@@ -222,6 +222,13 @@ def test_a_fio_job_that_decides_what_the_trial_decides(folder: Path) -> None:
         ("ioengine=exec", "ioengine"),
         ("program=/bin/id", "program"),
         ("ioengine=null", "ioengine"),
+        # fio inserts variables into names of options, and splits long lines
+        ("ioengine=${ENGINE}", "ioengine"),
+        ("file${X}name=../x", r"file\$\{X\}name=\.\./x"),
+        ("${X}=../x", r"\$\{X\}=\.\./x"),
+        ("include_/tmp/x", "include_/tmp/x"),
+        ("includes x", "includes"),
+        (f"#{8190 * 'a'}exec_prerun=id", r"#a+\.\.\. \(longer than 4000 bytes\)"),
         ("[../../../../dev/shm/x]", r"\[\.\./\.\./\.\./\.\./dev/shm/x\]"),
         # fio does not need the bracket, and takes the last character away
         ("[../dev/shm/xy", r"\[\.\./dev/shm/xy\]"),

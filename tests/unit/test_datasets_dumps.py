@@ -38,6 +38,13 @@ def mysql_script(*lines: str) -> tuple[MysqlScript, str]:
         "SET PERSIST sync_binlog = 0;",
         "SET @@PERSIST_ONLY.port = 1;",
         "SET SESSION sort_buffer_size = 1, GLOBAL key_buffer_size = 2;",
+        "SET  GLOBAL\tmax_connections = 1;",
+        "/*!50003SET GLOBAL max_connections = 1 */;",
+        "/* before */ SET /* between */ @@ `global`.max_connections = 1;",
+        "SET /*!50003 GLOBAL*/ max_connections = 1;",
+        "SET\nGLOBAL max_connections = 1;",
+        "SET @a = 1,\nGLOBAL max_connections = 1;",
+        "SET @a = 1; SET GLOBAL max_connections = 1;",
     ],
 )
 def test_settings_of_the_whole_server_are_left_out_of_a_dump(line: str) -> None:
@@ -45,6 +52,26 @@ def test_settings_of_the_whole_server_are_left_out_of_a_dump(line: str) -> None:
     read, kept = mysql_script(line)
     assert len(read.skipped) == 1
     assert kept.strip() == ""
+
+
+@pytest.mark.parametrize("name", ["grant", "set", "global", "revoke"])
+def test_a_column_may_have_the_name_of_a_statement(name: str) -> None:
+    """A line of a table is not a statement."""
+    lines = ("CREATE TABLE `t` (", f"  `{name}` int,", "  `a` int", ");")
+    read, kept = mysql_script(*lines)
+    assert read.skipped == {}
+    assert f"`{name}` int" in kept
+
+
+def test_settings_of_the_whole_server_are_left_out_of_a_folder_of_mydumper(tmp_path: Path) -> None:
+    """Its statements are listed."""
+    folder = mydumper(tmp_path / "a", metadata=ROWS.format(0))
+    with (folder / "shop.t-schema.sql").open("a") as file:
+        file.write("SET  GLOBAL max_connections = 1;\n")
+    changes = examine(folder)
+    assert [change.values for change in changes] == [
+        {"statements": "SET GLOBAL max_connections = 1"}
+    ]
 
 
 def test_a_session_may_read_a_setting_of_the_server() -> None:

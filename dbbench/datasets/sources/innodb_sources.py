@@ -202,7 +202,7 @@ def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
         for path in files.database_of:
             for _line in files.lines(path):
                 pass
-        return files.without_counts(files.tables())
+        return files.changes(files.tables())
     with source.path.open("rb") as file:
         script = MysqlScript(file, lambda _: False, NAME)
         for _line in script:
@@ -350,4 +350,4 @@ def _mydumper(folder: Path, server: Server) -> tuple[Tables, tuple[SourceChange,
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
-    return tables, (*files.without_counts(tables), *_list_warnings(warnings))
+    return tables, (*files.changes(tables), *_list_warnings(warnings))

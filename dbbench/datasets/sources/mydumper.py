@@ -8,13 +8,20 @@ import re
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from dbbench.datasets.sources import safe_files
-from dbbench.datasets.sources.mysql_script import BACKTICKS, unquote, without_definer
-from dbbench.datasets.sources.scripts import Tables, changed, incomplete, refuse_empty
+from dbbench.datasets.sources.mysql_script import BACKTICKS, is_of_server, unquote, without_definer
+from dbbench.datasets.sources.scripts import (
+    Tables,
+    changed,
+    incomplete,
+    left_out,
+    refuse_empty,
+    shown,
+)
 from dbbench.datasets.sources.source import AGAIN, unusable
 from dbbench.engines.innodb import SYSTEM_SCHEMAS
 from dbbench.model import SourceChange, SourceChangeKind
@@ -31,6 +38,7 @@ STEPS: Final = (
     "-schema-post",
 )
 _ROWS_BEGIN: Final = (b"INSERT ", b"REPLACE ")
+_ROWS: Final = (*_ROWS_BEGIN, b"(", b",")
 _COUNTS: Final = re.compile(r"^\[`(.+)`\.`(.+)`\]\n(?:(?!\[).*\n)*?rows ?= ?(\d+)", re.MULTILINE)
 _DATABASE: Final = re.compile(rb"CREATE DATABASE .*?" + BACKTICKS)
 _CREATED: Final = re.compile(
@@ -45,13 +53,14 @@ _MOST_LISTED: Final = 6  # tables in a message
 @dataclass(frozen=True)
 class MydumperFiles:
     """The files of a directory: the step of each, its database unless that is a system schema, and
-    the file that makes each database.
+    the file that makes each database. `skipped`: statements that `lines` has left out.
     """
 
     folder: Path
     step_of: dict[Path, int]
     database_of: dict[Path, str]
     maker_of: dict[str, Path]
+    skipped: dict[str, None] = field(default_factory=dict)
 
     def has_routines(self, path: Path) -> bool:
         """Whether a file has views, triggers or routines."""
@@ -59,7 +68,12 @@ class MydumperFiles:
 
     def lines(self, path: Path) -> Iterator[bytes]:
         """Yield the lines of a file. Raises SourceRefused, and SourceUnusable if it ends too early."""
-        return _lines(self.folder, path, self.has_routines(path))
+        for line in _lines(self.folder, path, self.has_routines(path)):
+            if line.startswith(_ROWS) or not is_of_server(line):
+                yield line
+            else:
+                self.skipped[shown(line)] = None
+                yield b"\n"
 
     def tables(self) -> Tables:
         """Return the tables and sequences, with the numbers of rows that newer versions of mydumper
@@ -117,9 +131,9 @@ class MydumperFiles:
                     parts[name][path] = 0
         return parts
 
-    def without_counts(self, tables: Tables) -> tuple[SourceChange, ...]:
+    def changes(self, tables: Tables) -> tuple[SourceChange, ...]:
         """Return the tables of which nothing tells whether the last of several files is there, or why
-        their files have no rows.
+        their files have no rows; and what was left out.
         """
         counted = {".".join(table) for table, number in tables.items() if number is not None}
         texts = []
@@ -130,7 +144,8 @@ class MydumperFiles:
                 texts.append(f"{name} (no rows)")
             elif len(files) > 1:
                 texts.append(f"{name} ({len(files)} files)")
-        return changed(SourceChangeKind.NOT_COUNTED, tables=", ".join(texts[:_MOST_LISTED]))
+        uncounted = changed(SourceChangeKind.NOT_COUNTED, tables=", ".join(texts[:_MOST_LISTED]))
+        return (*left_out(self.skipped), *uncounted)
 
 
 def files_of(folder: Path) -> MydumperFiles:

@@ -13,16 +13,18 @@ _ROWS_BEGIN: Final = (b"INSERT ", b"REPLACE ")
 BACKTICKS: Final = rb"`((?:[^`]|``)+)`"
 _USE: Final = re.compile(rb"(USE|CREATE DATABASE(?: /\*.*?\*/)?) " + BACKTICKS)
 _CREATE_MYSQL: Final = re.compile(rb"CREATE TABLE (?:IF NOT EXISTS )?" + BACKTICKS)
-_SET_MYSQL: Final = re.compile(rb"(?:/\*[!M]+\d* )?SET ")
+_SET_MYSQL: Final = re.compile(rb"SET\b", re.I)
 _ASSIGNED: Final = re.compile(
     rb"(?<![@\w.])(?:@@(?:session\.|global\.)?)?([a-z_]\w*) *=|@@(?!global|session)(\w+)", re.I
 )
 _OF_SERVER: Final = re.compile(
-    rb"CHANGE (?:MASTER|REPLICATION)|(?:/\*[!M]+\d* )?SET (?:.*?, *)??(?:@@)?(?:GLOBAL|PERSIST(?:_ONLY)?)[. ]|"
-    rb"(?:/\*!\d+ )?DROP DATABASE |"
-    rb"(?:CREATE|ALTER|DROP)(?: /\*.*?\*/)? (?:USER|ROLE) |GRANT |REVOKE |(?:/\*!?M?!?\d* )?SET (?:DEFAULT )?ROLE ",
+    rb"CHANGE (?:MASTER|REPLICATION)|"
+    rb"SET (?:.*?(?:[,;]| FOR) ?(?:SET )?)??(?:@@ ?`?)?(?:GLOBAL|PERSIST(?:_ONLY)?)[.` ]|"
+    rb"DROP DATABASE |(?:CREATE|ALTER|DROP) (?:USER|ROLE) |GRANT |REVOKE |SET (?:DEFAULT )?ROLE ",
     re.I,
 )
+# What a statement may have between its words; a comment with a version is executed.
+_BETWEEN: Final = re.compile(rb"(?:\s|\*/|/\*M?!\d*|/\*.*?\*/)+")
 _MARK_MYSQL: Final = re.compile(rb"-- (?:(?:MySQL|MariaDB) dump |(Dump completed))")
 _ENGINE: Final = re.compile(rb"\) ENGINE ?= ?(\w+)")
 # The account of a view, trigger, routine or event, which is left out. Without it, each use fails.
@@ -110,16 +112,28 @@ class MysqlScript:
         return without_definer(line)
 
     def _is_left_out(self, line: bytes) -> bool:
-        leaves_out = bool(self._until_end or _OF_SERVER.match(line.lstrip()))
-        if not leaves_out and _SET_MYSQL.match(line):
+        leaves_out = self._until_end or is_of_server(line)
+        if not leaves_out and _SET_MYSQL.match(_words(line)):
             names = [assigned or read for assigned, read in _ASSIGNED.findall(line)]
-            leaves_out = any(self._unknown(name.decode().lower()) for name in names)
+            # what it sets may be in its next lines
+            is_open = not line.rstrip().endswith(b";")
+            leaves_out = is_open or any(self._unknown(name.decode().lower()) for name in names)
         if not leaves_out:
             return False
         if not self._until_end:
             self.skipped[shown(line)] = None
         self._until_end = not line.rstrip().endswith(b";")
         return True
+
+
+def is_of_server(line: bytes) -> bool:
+    """Whether a statement changes the server, its accounts, or its replication."""
+    return _OF_SERVER.match(_words(line)) is not None
+
+
+def _words(line: bytes) -> bytes:
+    """Return the line with a blank between words, without comments."""
+    return _BETWEEN.sub(b" ", line).lstrip()
 
 
 def without_definer(line: bytes) -> bytes:

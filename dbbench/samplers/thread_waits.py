@@ -33,6 +33,7 @@ from dbbench.samplers.sampler import Sampled, Sampling
 from dbbench.samplers.time_layers import (
     RUNNING,
     SESSION,
+    LockCounts,
     ThreadState,
     Wait,
     calls_by_number,
@@ -152,6 +153,7 @@ class ThreadWaits:
         self._family = ProcessFamily(proc)
         self._threads: dict[int, Thread] = {}
         self._own = set[int]()  # threads of dbbench's sessions
+        self._locks = LockCounts(Counter(), Counter())
         self._part = 1.0
         self._per_s = float(PER_S)
 
@@ -207,7 +209,7 @@ class ThreadWaits:
             readable = [state for state in states if state is not None]
             if not readable and not self.seconds:  # /proc may hide what belongs to others
                 self.note = NO_PERMISSION
-            second.waits.update(waits(readable))
+            second.waits.update(waits(readable, self._locks))
             second.samples += 1
             if time.monotonic() >= began + 1:
                 break
@@ -273,6 +275,10 @@ class ThreadWaits:
                 title = os.pread(thread.title, _READ_BYTES, 0)
         except (OSError, ValueError):
             return None
+        # Each session of PostgreSQL has one address for all of its locks.
+        lock = ""
+        if call.get("does") == "lock" and thread.title < 0:
+            lock = arguments[0].decode()
         file = ""
         if call.get("fd"):
             with contextlib.suppress(OSError):
@@ -284,7 +290,7 @@ class ThreadWaits:
         if waits_for_client and thread.title < 0 and thread.tid != thread.pid:
             thread.role = SESSION
         function = "" if function == "0" else function.partition(".")[0]
-        return ThreadState(thread.role, name, file, function, _short(title) if title else "")
+        return ThreadState(thread.role, name, file, function, _short(title) if title else "", lock)
 
     def _read_times(self, second: Second) -> None:
         """Add what the sessions used of the CPU, and how long they waited for it."""

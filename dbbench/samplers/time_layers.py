@@ -17,6 +17,7 @@ from dbbench.model.base import data_folder
 SESSION: Final = "session"
 IO_WORKER: Final = "I/O worker"
 RUNNING: Final = "running"  # on a TimeLayer.CPU, or waiting for one
+_LEAST_FLUSHED: Final = 0.2  # of the waits for a lock, so that it is one of the log
 # what a call does -> its layer, if neither file nor function say more
 _LAYER_OF_CALL: Final = {
     "read": TimeLayer.READ,
@@ -37,6 +38,7 @@ class ThreadState(NamedTuple):
     file: str = ""
     function: str = ""  # of the kernel, in which it sleeps
     title: str = ""
+    lock: str = ""  # address of the lock that it waits for; "" for PostgreSQL, which has few
 
 
 class Wait(NamedTuple):
@@ -104,9 +106,18 @@ def _awaited_event(title: str) -> str:
     return TimeLayer.UNKNOWN
 
 
-def waits(states: Sequence[ThreadState]) -> Counter[Wait]:
+class LockCounts(NamedTuple):
+    """How often sessions waited at each address, and how often of these while the log was flushed."""
+
+    waited: Counter[str]
+    flushed: Counter[str]
+
+
+def waits(states: Sequence[ThreadState], locks: LockCounts) -> Counter[Wait]:
     """Count what the sessions wait for at one moment. Who waits for a lock while another thread
-    writes or flushes the log waits for that; who waits for an I/O worker, for what it reads.
+    writes or flushes the log waits for that; who waits for an I/O worker, for what it reads. The
+    thread that flushes may also run, or wait for a CPU: `locks`, to which this moment is added,
+    tells its locks from others.
     """
     flushing: Wait | None = None
     reading: Wait | None = None
@@ -123,8 +134,14 @@ def waits(states: Sequence[ThreadState]) -> Counter[Wait]:
         if state.role != SESSION:
             continue
         wait = Wait(layer_of(state), state.call, state.file, state.function)
-        if wait.layer == TimeLayer.LOCK and not state.title.endswith(" waiting") and flushing:
-            wait = flushing._replace(through=state.call)
+        if wait.layer == TimeLayer.LOCK and not state.title.endswith(" waiting"):
+            lock = state.lock
+            locks.waited[lock] += count
+            if flushing:
+                locks.flushed[lock] += count
+                wait = flushing._replace(through=state.call)
+            elif lock and locks.flushed[lock] >= _LEAST_FLUSHED * locks.waited[lock]:
+                wait = Wait(TimeLayer.LOG, through=state.call)
         if wait.layer == TimeLayer.UNKNOWN and reading:
             wait = reading._replace(through=state.call)
         counted[wait] += count

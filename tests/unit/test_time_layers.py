@@ -7,6 +7,7 @@ import json
 import os
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, cast
@@ -17,21 +18,28 @@ from dbbench.metrics.histogram import Histogram, bucket_of
 from dbbench.metrics.series import Series
 from dbbench.model import TimeLayer
 from dbbench.run.evaluate import time_layers
+from dbbench.samplers import time_layers as in_time_layers
 from dbbench.samplers.thread_waits import NO_PERMISSION, Second, ThreadWaits, affordable
 from dbbench.samplers.time_layers import (
     RUNNING,
+    LockCounts,
     ThreadState,
     Wait,
     calls_by_number,
     kind_of,
     layer_of,
-    waits,
 )
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 RECORDED: Any = json.loads((FIXTURES / "samplers" / "threads.json").read_text())
 FLUSH = ThreadState("session", "fdatasync", "log", "jbd2_log_wait_commit")
 LOCKED = ThreadState("session", "futex", "", "futex_do_wait")
+
+
+def waits(*moments: list[ThreadState]) -> Counter[Wait]:
+    """What the sessions wait for in the last of these moments."""
+    locks = LockCounts(Counter(), Counter())
+    return [in_time_layers.waits(moment, locks) for moment in moments][-1]
 
 
 @pytest.mark.parametrize(
@@ -83,6 +91,30 @@ def test_the_flush_may_be_of_a_thread_that_is_not_a_session() -> None:
 def test_a_lock_without_a_flush_is_a_lock() -> None:
     """Nobody writes the log at that moment."""
     assert [wait.layer for wait in waits([LOCKED])] == [TimeLayer.LOCK]
+
+
+def waited(*moments: list[ThreadState]) -> Counter[str]:
+    """In which layers the sessions waited in the last moment, after the others."""
+    return Counter(wait.layer for wait in waits(*moments))
+
+
+def test_a_lock_of_the_log_is_known_by_its_address() -> None:
+    """Who flushes may run, or wait for a CPU; then only the address tells what others wait for."""
+    of_log = LOCKED._replace(lock="0x10")
+    other = LOCKED._replace(lock="0x20")
+    flushing = [of_log, FLUSH]
+    assert waited(flushing, [of_log, other]) == {TimeLayer.LOG: 1, TimeLayer.LOCK: 1}
+
+
+def test_a_lock_that_is_waited_for_without_the_log_stays_a_lock() -> None:
+    """A row is locked for seconds, in one moment of which another thread flushes."""
+    row = LOCKED._replace(lock="0x10")
+    assert waited([row, FLUSH], *[[row]] * 5) == {TimeLayer.LOCK: 1}
+
+
+def test_postgresql_has_one_address_for_all_locks() -> None:
+    """It says nothing; the server counts which of them are the log's."""
+    assert waited([LOCKED, FLUSH], [LOCKED]) == {TimeLayer.LOCK: 1}
 
 
 def test_a_row_lock_of_postgresql_stays_a_lock_during_a_flush() -> None:

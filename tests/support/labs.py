@@ -4,8 +4,8 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 
+from dbbench.labs.powercut.base import BaseImages, Images, Lab, files_of, make_base
 from dbbench.labs.powercut.disk_images import copy
-from dbbench.labs.powercut.recovery import BaseImages, Images, Lab, files_of, make_base
 from dbbench.labs.powercut.targets import Control, control_target
 from dbbench.run.workdir import WorkDir
 from tests.support.servers import open_folder, spec

@@ -15,7 +15,7 @@ import pytest
 
 from dbbench.errors import DeadlinePassed, LabUnavailable
 from dbbench.labs.powercut import Order
-from dbbench.labs.powercut.recovery import STEP_S
+from dbbench.labs.powercut.phases import STEP_S
 from dbbench.machine.host.proc import below, tasks
 from dbbench.model.events import Event
 from dbbench.run.children import Overdue

@@ -6,10 +6,11 @@ from collections import Counter
 
 import pytest
 
+from dbbench.labs.powercut.base import files_of
 from dbbench.labs.powercut.disk import Log
 from dbbench.labs.powercut.disk_images import BLOCK, Cut
 from dbbench.labs.powercut.recording import record
-from dbbench.labs.powercut.recovery import files_of, mounted, recover
+from dbbench.labs.powercut.recovery import mounted, recover
 from tests.support.labs import copied, lab_of
 from tests.support.setups import shipped
 

@@ -9,6 +9,7 @@ import pytest
 
 from dbbench.compare.interval import independent_tries, share_interval, upper_bound
 from dbbench.labs.powercut import targets
+from dbbench.labs.powercut.base import BaseImages
 from dbbench.labs.powercut.conclusions import (
     conclusion,
     contradiction,
@@ -17,7 +18,6 @@ from dbbench.labs.powercut.conclusions import (
     statement,
 )
 from dbbench.labs.powercut.lab import Tally
-from dbbench.labs.powercut.recovery import BaseImages
 from dbbench.model import Conclusion, CutFacts, Durability, EngineName, EngineSpec
 from tests.support.plans import SHIPPED
 from tests.unit.test_powercut import cut

@@ -10,10 +10,11 @@ from typing import Final, NamedTuple
 import pytest
 
 from dbbench.errors import EngineStartFailed
+from dbbench.labs.powercut.base import BaseImages
 from dbbench.labs.powercut.disk import Log, LogEntry, LogWriter, read_log
 from dbbench.labs.powercut.disk_images import BLOCK, SHIFT, Cut, Media, Section, choose_cuts
 from dbbench.labs.powercut.recording import RECORDING, Recording, keep_recording
-from dbbench.labs.powercut.recovery import BaseImages, harm_of_start
+from dbbench.labs.powercut.recovery import harm_of_start
 from dbbench.labs.powercut.witness import Acknowledged
 
 PAGES: Final = Path(__file__).parents[1] / "fixtures" / "torn_pages"

@@ -12,9 +12,9 @@ import synthetic
 from dbbench import plan
 from dbbench.commands.powercut import folder_of_lab
 from dbbench.errors import DeadlinePassed, EngineStartFailed, ResultDamaged, RunNameTaken
-from dbbench.labs.powercut import MEMORY_BYTES, recovery
-from dbbench.labs.powercut.recovery import Lab, files_of
-from dbbench.labs.powercut.recovery import disks as disks_of
+from dbbench.labs.powercut import MEMORY_BYTES, base, phases
+from dbbench.labs.powercut.base import Lab, files_of
+from dbbench.labs.powercut.base import disks as disks_of
 from dbbench.labs.powercut.targets import targets
 from dbbench.model import Cell, FsSetup, Setting
 from dbbench.plan.request import PlanRequest
@@ -140,7 +140,7 @@ def test_each_process_needs_memory_and_no_pool(tmp_path: Path) -> None:
     zfs = dataclasses.replace(ext4, setup=SHIPPED.setup("zfs-8k"))
     lab = Lab(WorkDir(tmp_path), tmp_path, 1, lambda _: None)
     assert lab.process_count(ext4, 2, math.inf) == 3
-    assert lab.process_count(ext4, 64, math.inf) == recovery.MOST_PROCESSES
+    assert lab.process_count(ext4, 64, math.inf) == base.MOST_PROCESSES
     assert lab.process_count(ext4, 2, 3 * MEMORY_BYTES - 1) == 2
     assert lab.process_count(ext4, 2, 0) == 1
     assert lab.process_count(zfs, 2, math.inf) == 1
@@ -168,14 +168,14 @@ def test_a_phase_has_a_deadline() -> None:
     """What takes longer is ended; a look every POLL_S may end it before."""
     with (
         pytest.raises(DeadlinePassed, match="stop took longer"),
-        recovery.phase("stop", deadline_s=0.05, poll_s=0.01),
+        phases.phase("stop", deadline_s=0.05, poll_s=0.01),
     ):
         time.sleep(60)
 
     def look() -> None:
         raise EngineStartFailed("unreadable")
 
-    with pytest.raises(EngineStartFailed), recovery.phase("start", look, poll_s=0.01):
+    with pytest.raises(EngineStartFailed), phases.phase("start", look, poll_s=0.01):
         time.sleep(60)
 
 
@@ -193,5 +193,5 @@ def test_a_server_that_reads_a_torn_page_for_ever_is_harmed(
 ) -> None:
     """MySQL does not end, but logs why; otherwise the cut would be invalid."""
     (tmp_path / "server.log").write_text(f"{line}\n")
-    with pytest.raises(kind), recovery.starting(tmp_path / "server.log", 0.05, 0.01):
+    with pytest.raises(kind), phases.starting(tmp_path / "server.log", 0.05, 0.01):
         time.sleep(60)

@@ -9,8 +9,9 @@ from functools import partial
 
 from dbbench.errors import DbbenchError
 from dbbench.labs.harm.rows import RowWriter
+from dbbench.labs.powercut.base import BaseImages, Images, Lab
 from dbbench.labs.powercut.conclusions import add_up, worst
-from dbbench.labs.powercut.recovery import BaseImages, Images, Lab, recover
+from dbbench.labs.powercut.recovery import recover
 from dbbench.model import TIME_USED_UP, HarmCount, HarmOutcome
 from dbbench.run.record import stopping
 

@@ -33,21 +33,19 @@ from dbbench.labs.faults import PROGRAM, DiskFault, Orders, describe
 from dbbench.labs.harm.attempts import look_up, repeat
 from dbbench.labs.harm.flips import kernel_faults
 from dbbench.labs.harm.rows import MARK, RowWriter, create_table
-from dbbench.labs.powercut.conclusions import single
-from dbbench.labs.powercut.disk import serve_disks
-from dbbench.labs.powercut.disk_images import BLOCK
-from dbbench.labs.powercut.recovery import (
+from dbbench.labs.powercut.base import (
     BaseImages,
     Images,
     Lab,
     attach,
     copy_disks,
     files_of,
-    mount,
-    mounted,
     name_files,
-    serving,
 )
+from dbbench.labs.powercut.conclusions import single
+from dbbench.labs.powercut.disk import serve_disks
+from dbbench.labs.powercut.disk_images import BLOCK
+from dbbench.labs.powercut.recovery import mount, mounted, serving
 from dbbench.machine import threads
 from dbbench.machine.kernel_log import Watch
 from dbbench.model import HarmCount, HarmOutcome

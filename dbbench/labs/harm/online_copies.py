@@ -19,8 +19,9 @@ from dbbench.engines.port import log_files_of
 from dbbench.errors import DbbenchError
 from dbbench.labs.harm.attempts import repeat
 from dbbench.labs.harm.rows import MARK, RowWriter, create_table
+from dbbench.labs.powercut.base import BaseImages, Lab, attach
 from dbbench.labs.powercut.conclusions import single, worst
-from dbbench.labs.powercut.recovery import BaseImages, Lab, attach, mount, mounted, serving
+from dbbench.labs.powercut.recovery import mount, mounted, serving
 from dbbench.model import HarmCount, HarmOutcome
 from dbbench.operations.copies import without_vanishing
 from dbbench.storage.filesystems import Stored

@@ -16,8 +16,9 @@ from dbbench import __version__, results
 from dbbench.errors import DbbenchError
 from dbbench.labs.harm import attempts_of, count_harms
 from dbbench.labs.powercut import Order, disk_images
+from dbbench.labs.powercut.base import Lab
 from dbbench.labs.powercut.lab import Tally, examine, try_control
-from dbbench.labs.powercut.recovery import STEP_S, Lab
+from dbbench.labs.powercut.phases import STEP_S
 from dbbench.labs.powercut.targets import controls_of, how_often, targets
 from dbbench.machine import namespaces
 from dbbench.model import ControlFacts, Json, LabFacts, Run

@@ -18,6 +18,7 @@ from typing import Final
 from dbbench.engines import profile_of
 from dbbench.errors import DbbenchError
 from dbbench.labs.powercut import available_bytes, targets
+from dbbench.labs.powercut.base import BaseImages, Lab, disks, files_of, make_base
 from dbbench.labs.powercut.conclusions import (
     by_cause,
     conclusion,
@@ -27,18 +28,10 @@ from dbbench.labs.powercut.conclusions import (
     statement,
 )
 from dbbench.labs.powercut.disk_images import BLOCK, KILLED, Cut, Media
+from dbbench.labs.powercut.phases import STEP_S
 from dbbench.labs.powercut.processes import in_processes
 from dbbench.labs.powercut.recording import Recording, keep_recording, record
-from dbbench.labs.powercut.recovery import (
-    STEP_S,
-    BaseImages,
-    Lab,
-    Recovery,
-    disks,
-    files_of,
-    make_base,
-    recover,
-)
+from dbbench.labs.powercut.recovery import Recovery, recover
 from dbbench.labs.powercut.targets import LYING, Control, LabTarget
 from dbbench.model import TIME_USED_UP, ControlFacts, CutFacts, HarmCount, LabRow, durability_class
 from dbbench.plan import catalog

@@ -1,21 +1,10 @@
-"""The timelines as plotly figures without their values: traces, axes, shapes and annotations, in
-the light colours.
+"""The timelines as plotly figures without their values: axes, shapes and annotations around the
+traces (`traces.py`), in the light colours.
 
-The page's script (`reports/assets/figures.js`) fills them with the packed seconds. What it has
-to know of a trace is in its `meta`: `arm` is the index of its fs setup, `key` or `keys` are its
-columns, and `of` is one of
-
-    median, band       of the used trials of the arm, in each second (band: from p10 to p90)
-    rows               the values of the trials `rows`, one trial after the other
-    area, sum          of the last of `keys`, on top of the others: the area itself, and its line
-                       with the hover text
-    stalls, checkpoints    in the row `row` of the strip
-
-With `trials`, a trace is visible only if "Each trial" is on (True) or off (False). The `name` of
-a shape or annotation has the words that the script looks for: "arm 2" belongs to this arm,
-"absolute" and "relative" to that view, "empty" to a plot without data, "cut" to one with values
-above its top, of which it adds the highest, "marked" to the marked second, "end" to the end of a
-line; to "means" it adds their length.
+The `name` of a shape or annotation has the words that the page's script looks for: "arm 2" belongs
+to this arm, "absolute" and "relative" to that view, "empty" to a plot without data, "cut" to one
+with values above its top, of which it adds the highest, "marked" to the marked second, "end" to
+the end of a line; to "means" it adds their length.
 
 The script decides only what depends on zoom, width and the selected setups and view: values (and
 of how many seconds a point is the mean), the ranges of the axes with the ticks of logarithmic
@@ -26,14 +15,14 @@ multiples. For the dark look it exchanges colours (`theme.dark_colors`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
-from typing import Final, NamedTuple
+from typing import Final
 
 import plotly.graph_objects as go
 
 from dbbench.model import Json
-from dbbench.report.page.charts.telemetry import LEAST_TRIALS, Telemetry
-from dbbench.report.page.charts.timelines import Panel, TimelineChart, Timelines
+from dbbench.report.page.charts.telemetry import Telemetry
+from dbbench.report.page.charts.timelines import TimelineChart, Timelines
+from dbbench.report.page.charts.traces import KINDS, areas, axes, lines, plotly_text, strip
 from dbbench.report.page.groups import Group
 from dbbench.report.page.theme import LIGHT
 from dbbench.units import GROUP
@@ -44,32 +33,7 @@ COLUMNS: Final = (520, 860)
 GAP: Final = 52  # px between two rows of small multiples: ticks, and the title of the next plot
 ROW: Final = 13  # height of a row of the strip, px
 MOST_WARNINGS: Final = 8  # labels of warnings above a chart
-CHECKPOINT: Final = "checkpoint"  # the row of the strip for checkpoints
 SMALL: Final = {"size": 11}
-HATCHED: Final[Json] = {
-    "shape": "/",
-    "fgcolor": LIGHT.kinds[1],
-    "bgcolor": LIGHT.kinds[2],
-    "size": 5,
-    "solidity": 0.28,
-}
-
-
-class CpuKind(NamedTuple):
-    """How a kind of CPU time is drawn: its area, and its sign in the key."""
-
-    fill: str
-    sign: str
-    sign_color: str
-    pattern: Json | None = None
-
-
-KINDS: Final = {
-    "user": CpuKind(LIGHT.kinds[0], "■", LIGHT.kinds[0]),
-    "system": CpuKind(LIGHT.kinds[1], "■", LIGHT.kinds[1]),
-    "iowait": CpuKind(LIGHT.kinds[2], "▨", LIGHT.kinds[1], HATCHED),
-    "steal": CpuKind(LIGHT.kinds[3], "■", LIGHT.kinds[3]),
-}
 # of traces and axes in that view
 RELATIVE: Final = {
     "hovertemplate": f"%{{y:,.0f}}{GROUP}%",
@@ -96,19 +60,19 @@ def _figure(
     traces: list[go.Scatter] = []
     if chart.kind == "stack":
         for arm in range(len(seconds.group.arms)):
-            traces += _areas(chart.panels, arm)
+            traces += areas(chart.panels, arm)
         return _plain(traces, _stack(chart, seconds))
 
     for n, panel in enumerate(chart.panels, 1):
-        traces += _lines(panel, seconds, n)
+        traces += lines(panel, seconds, n)
     if chart.kind == "grid":
         return _plain(traces, _grid(chart, seconds))
 
     # A headline has its strip, and a second layout for phones.
-    strip = _strip(seconds, timelines.data["trials"])
-    wide = _headline(chart, seconds, timelines.warnings, strip, narrow=False)
-    narrow = _headline(chart, seconds, timelines.warnings, strip, narrow=True)
-    return _plain([*traces, *strip], wide) | {"narrow": _plain([], narrow)["layout"]}
+    ticks = strip(seconds, timelines.data["trials"])
+    wide = _headline(chart, seconds, timelines.warnings, ticks, narrow=False)
+    narrow = _headline(chart, seconds, timelines.warnings, ticks, narrow=True)
+    return _plain([*traces, *ticks], wide) | {"narrow": _plain([], narrow)["layout"]}
 
 
 def _plain(traces: Sequence[go.Scatter], layout: go.Layout) -> Json:
@@ -133,102 +97,6 @@ def picture() -> Json:
     }
     plain: Json = go.Layout(title=title, paper_bgcolor=LIGHT.ground).to_plotly_json()
     return plain
-
-
-def _axes(n: int) -> tuple[str, str]:
-    """Return the axes of the n-th plot in plotly's names: x and y, x2 and y2."""
-    if n == 1:
-        return ("x", "y")
-    return (f"x{n}", f"y{n}")
-
-
-def _lines(panel: Panel, seconds: Telemetry, n: int) -> list[go.Scatter]:
-    """Return the traces of a panel. An arm with one or two used trials has a line for each instead
-    of a median.
-    """
-    group = seconds.group
-    x, y = _axes(n)
-    shared = {"xaxis": x, "yaxis": y, "mode": "lines"}
-    with_text = shared | {"hovertemplate": f"%{{y:,.{panel.digits}f}}{GROUP}{panel.unit}"}
-    without_text = shared | {"hoverinfo": "skip"}
-    traces = []
-    # An arm with enough trials: a band, and pale lines that can be shown.
-    for index, arm in enumerate(group.arms):
-        rows = [(row, trial) for row, trial in enumerate(seconds.trials) if trial.fs_setup == arm]
-        used = [row for row, trial in rows if trial.id in group.counted_ids]
-        few = 0 < len(used) < LEAST_TRIALS
-        mark = group.marks[arm]
-        meta = {"key": panel.key, "arm": index}
-        if not few:
-            traces.append(
-                go.Scatter(
-                    meta=meta | {"of": "band", "trials": False},
-                    line={"width": 0},
-                    fill="toself",
-                    fillcolor=mark.band,
-                    **without_text,
-                )
-            )
-            traces.append(
-                go.Scatter(
-                    meta=meta
-                    | {
-                        "of": "rows",
-                        "rows": used,
-                        "trials": True,
-                    },
-                    line={
-                        "color": mark.pale,
-                        "width": 1.1,
-                        "dash": mark.dash,
-                    },
-                    **without_text,
-                )
-            )
-
-        # Single trials: all if there are few, else those that do not count.
-        for row, trial in rows:
-            counts = trial.id in group.counted_ids
-            if counts and not few:
-                continue
-            of_row: Json = meta | {
-                "of": "rows",
-                "rows": [row],
-            }
-            name = f"{_text(mark.name)} block {trial.block}"
-            if not counts:
-                of_row["trials"] = True
-                name += ", excluded"
-            line = {
-                "color": mark.light,
-                "width": 1.6 if few else 1.1,
-                "dash": mark.dash if counts else "2px,2px",
-            }
-            traces.append(
-                go.Scatter(
-                    meta=of_row,
-                    name=name,
-                    line=line,
-                    **with_text,
-                )
-            )
-
-        if not few:
-            line = {
-                "color": mark.light,
-                "width": 2,
-                "dash": mark.dash,
-            }
-            of_median = meta | {"of": "median"}
-            traces.append(
-                go.Scatter(
-                    meta=of_median,
-                    name=_text(mark.name),
-                    line=line,
-                    **with_text,
-                )
-            )
-    return traces
 
 
 def _headline(
@@ -281,7 +149,7 @@ def _headline(
                 "x": second,
                 "xanchor": "center",
                 "yshift": 16,
-                "text": f"▾ {_text(warning)}",
+                "text": f"▾ {plotly_text(warning)}",
                 "font": SMALL | {"color": LIGHT.warn},
             }
         )
@@ -332,55 +200,9 @@ def _end_name(group: Group, index: int) -> Json:
         "xanchor": "left",
         "xshift": 7,
         "yanchor": "middle",
-        "text": _text(arm),
+        "text": plotly_text(arm),
         "font": {"size": 12.5, "color": group.marks[arm].light},
     }
-
-
-def _strip(seconds: Telemetry, trials: Sequence[Json]) -> list[go.Scatter]:
-    group = seconds.group
-    stalls = []
-    checkpoints = []
-    for index, arm in enumerate(group.arms):
-        used = [trial for trial in trials if trial["arm"] == index and trial["used"]]
-        if any(trial["stalls"] for trial in used):
-            meta = {"of": "stalls", "arm": index, "row": _text(arm)}
-            color = group.marks[arm].light
-            stalls.append(_ticks(meta, arm, "stalled, block %{text}", color))
-        if any(trial["checkpoints"] for trial in used):
-            meta = {
-                "of": "checkpoints",
-                "arm": index,
-                "row": CHECKPOINT,
-            }
-            hover = f"begins, {_text(arm)} block %{{text}}"
-            checkpoints.append(_ticks(meta, CHECKPOINT, hover, LIGHT.muted))
-    return stalls + checkpoints
-
-
-def _ticks(
-    meta: Json,
-    name: str,
-    hover: str,
-    color: str,
-) -> go.Scatter:
-    marker = {
-        "symbol": "line-ns",
-        "size": 9,
-        "line": {
-            "width": 1.8,
-            "color": color,
-        },
-    }
-    return go.Scatter(
-        meta=meta,
-        xaxis="x",
-        yaxis="y2",
-        mode="markers",
-        name=_text(name),
-        hovertemplate=hover,
-        marker=marker,
-    )
 
 
 def _grid(chart: TimelineChart, seconds: Telemetry) -> go.Layout:
@@ -457,7 +279,7 @@ def _cells(
         },
     )
     for n in range(1, plots + 1):
-        x, y = _axes(n)
+        x, y = axes(n)
         layout[f"xaxis{n}"] = {
             "anchor": y,
             "nticks": 5,
@@ -467,57 +289,13 @@ def _cells(
     return layout
 
 
-def _areas(panels: Sequence[Panel], arm: int) -> list[go.Scatter]:
-    """Return the stacked areas of an arm, in greys. They have steps, because a value is the mean of
-    its seconds.
-    """
-    x, y = _axes(arm + 1)
-    keys = [panel.key for panel in panels]
-    traces = []
-    # An area lies on the sum of those before it; its value is shown where it ends.
-    for n, panel in enumerate(panels, 1):
-        kind = KINDS[panel.key]
-        meta = {"keys": keys[:n], "arm": arm}
-        shared = {
-            "xaxis": x,
-            "yaxis": y,
-            "mode": "lines",
-            "name": panel.title,
-        }
-        traces.append(
-            go.Scatter(
-                meta={"of": "area", **meta},
-                hoverinfo="skip",
-                line={"width": 0},
-                fill="toself",
-                fillcolor=kind.fill,
-                fillpattern=kind.pattern,
-                **shared,
-            )
-        )
-        traces.append(
-            go.Scatter(
-                meta={"of": "sum", **meta},
-                hovertemplate=f"%{{customdata:.1f}}{GROUP}%",
-                line={"width": 0, "color": kind.fill},
-                **shared,
-            )
-        )
-    return traces
-
-
-def _text(name: str) -> str:
-    """Return a name for plotly, which interprets some tags."""
-    return escape(name, quote=False)
-
-
 def _title(
     n: int,
     name: str,
     title: str,
     scale: str,
 ) -> Json:
-    x, y = _axes(n)
+    x, y = axes(n)
     return {
         "name": name,
         "xref": f"{x} domain",
@@ -527,13 +305,13 @@ def _title(
         "xanchor": "left",
         "yanchor": "bottom",
         "yshift": 4,
-        "text": f"<b>{_text(title)}</b> {_text(scale)}",
+        "text": f"<b>{plotly_text(title)}</b> {plotly_text(scale)}",
         "font": {"size": 12.5, "color": LIGHT.ink},
     }
 
 
 def _empty(n: int, arm: str = "") -> Json:
-    x, y = _axes(n)
+    x, y = axes(n)
     return {
         "name": f"empty{arm}",
         "xref": f"{x} domain",
@@ -545,7 +323,7 @@ def _empty(n: int, arm: str = "") -> Json:
 
 
 def _cut(n: int) -> Json:
-    x, y = _axes(n)
+    x, y = axes(n)
     return {
         "name": "cut",
         "xref": f"{x} domain",
@@ -560,7 +338,7 @@ def _cut(n: int) -> Json:
 
 
 def _shapes(n: int, seconds: Telemetry, arm: str = "") -> list[Json]:
-    x, y = _axes(n)
+    x, y = axes(n)
     upright = {"xref": x, "yref": f"{y} domain", "y0": 0, "y1": 1}
     shapes = []
     # The warm-up is shaded; a line marks the second that a reader follows.

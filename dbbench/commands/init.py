@@ -317,15 +317,18 @@ def _write_units(options: Options, folder: Path) -> None:
 
 
 def _unit_word(program: str) -> str:
-    """Return a path as the first word of ExecStart=; see "Quoting" in systemd.syntax(7), and % in
+    """Return a path as the first words of ExecStart=; see "Quoting" in systemd.syntax(7), and % in
     systemd.service(5). Raises UsageInvalid for control characters.
     """
     if re.fullmatch(r"[\w/.+@-]+", program):
         return program
     if inert(program) != program or "\n" in program:
         raise UsageInvalid(f"{program!r} has control characters, which a unit cannot contain")
-    quoted = re.sub(r"""(["'\\])""", r"\\\1", program)
-    return f'"{quoted.replace("%", "%%")}"'
+    quoted = re.sub(r"""(["'\\])""", r"\\\1", program).replace("%", "%%")
+    # systemd itself executes no file with such a name.
+    if re.search(r"""["'\\\t]""", program):
+        return f'/usr/bin/env "{quoted.replace("$", "$$")}"'
+    return f'"{quoted}"'
 
 
 def _running(

@@ -213,7 +213,8 @@ def test_init_writes_the_example_plans(
     [
         ("bin", "{}/bin/dbbench "),
         ("a 100%", '"{}/a 100%%/dbbench" '),
-        ("a\"b'c\\d", '"{}/a\\"b\\\'c\\\\d/dbbench" '),
+        # systemd executes no file whose name has quotes or backslashes
+        ("a\"b'$c\\d", '/usr/bin/env "{}/a\\"b\\\'$$c\\\\d/dbbench" '),
     ],
 )
 def test_init_writes_the_units_of_this_program(

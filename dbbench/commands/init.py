@@ -22,7 +22,7 @@ from dbbench.machine import host
 from dbbench.model.base import data_folder
 from dbbench.report.text import put, put_paragraph
 from dbbench.storage.devices.directory import check_directory
-from dbbench.units import grouped, inert
+from dbbench.units import grouped
 
 if TYPE_CHECKING:
     from dbbench.plan.proposal import Proposal
@@ -318,15 +318,15 @@ def _write_units(options: Options, folder: Path) -> None:
 
 def _unit_word(program: str) -> str:
     """Return a path as the first words of ExecStart=; see "Quoting" in systemd.syntax(7), and % in
-    systemd.service(5). Raises UsageInvalid for control characters.
+    systemd.service(5). Raises UsageInvalid for control characters and what is not UTF-8.
     """
     if re.fullmatch(r"[\w/.+@-]+", program):
         return program
-    if inert(program) != program or "\n" in program:
-        raise UsageInvalid(f"{program!r} has control characters, which a unit cannot contain")
+    if not program.isprintable():
+        raise UsageInvalid(f"{program!r} has characters that a unit cannot contain")
     quoted = re.sub(r"""(["'\\])""", r"\\\1", program).replace("%", "%%")
     # systemd itself executes no file with such a name.
-    if re.search(r"""["'\\\t]""", program):
+    if re.search(r"""["'\\]""", program):
         return f'/usr/bin/env "{quoted.replace("$", "$$")}"'
     return f'"{quoted}"'
 

@@ -22,6 +22,12 @@ def test_a_line_feed_in_a_name_is_escaped() -> None:
     assert found.fs_setup == "ext4\\u000axfs  9,999 \\u001b[2K"
 
 
+def test_other_ends_of_lines_are_escaped() -> None:
+    """Some terminals and pagers obey those of Unicode."""
+    found = read(fs_setup="a\r\v\f\x85\u2028\u2029b")
+    assert found.fs_setup == r"a\u000d\u000b\u000c\u0085\u2028\u2029b"
+
+
 def test_lines_of_a_programs_output_are_indented() -> None:
     """Further than any line of dbbench's own."""
     error = {"id": "E402", "text": "the server ended:\n  a\nb", "phase": "load"}

@@ -251,12 +251,14 @@ def test_init_writes_the_units_of_this_program(
     assert cli.run(["init", "--units", str(tmp_path / "new/units")]) == 2
 
 
+@pytest.mark.parametrize("folder", ["a\nExecStartPre=x", "a\tb", "a\udcff"])
 def test_a_program_with_a_line_feed_has_no_unit(
+    folder: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The rest of its name would be a line of the unit."""
-    program = tmp_path / "a\nExecStartPre=x" / "dbbench"
+    """The rest of its name would be a line of the unit; nor one whose name is not UTF-8."""
+    program = tmp_path / folder / "dbbench"
     program.parent.mkdir()
     program.write_text("")
     program.chmod(0o755)

@@ -44,7 +44,7 @@ fs_setups = ["{setup}"]
 blocks = {blocks}
 seed = 1
 warmup = "1s"
-measure = "5s"
+measure = "{window:.0f}s"
 {more}
 repeat_suspect = false
 [device]
@@ -76,8 +76,18 @@ def plan(
     more: str = "",
     kind: str = "block",
 ) -> str:
-    """A plan for these disks."""
-    return PLAN.format(kind=kind, device=device, setup=setup, blocks=blocks, more=more)
+    """A plan for these disks. Its window is longer on a busy machine, where an emulated server may
+    stand still for seconds.
+    """
+    busy = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return PLAN.format(
+        kind=kind,
+        device=device,
+        setup=setup,
+        blocks=blocks,
+        more=more,
+        window=5 * min(max(1.0, busy), 12.0),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -252,7 +262,7 @@ def test_limits_hold_wherever_dbbench_is_started(
     written = re.search(rf"^{number} .* wios=(\d+)", texts["io.stat"], re.MULTILINE)
     assert written and int(written[1]) > 300  # the kernel adds up later what each CPU has counted
     assert seconds > 1.5  # two without a first burst
-    server.wait_for("! find /sys/fs/cgroup -name 'dbbench-*' | grep .", 60.0)
+    server.wait_for("! find /sys/fs/cgroup -name 'dbbench-*' | grep .")
 
 
 def test_a_sudo_account_compares_directories(server: Server) -> None:

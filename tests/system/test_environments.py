@@ -17,6 +17,8 @@ from tests.support.plans import plan
 from tests.system.conftest import HANGS_S
 
 LONG = "n" * 300
+FILES = {"name": "small-files", "files": 100}
+PLAN = plan("ext4", "files", FILES, measure="1s", device={"size": "320MiB"})
 PRINTING = [
     ["--help"],
     ["--version"],
@@ -88,7 +90,7 @@ def error_of(printed: str, words: list[str]) -> str:
 @pytest.fixture
 def started(dbbench: Any) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Return a function that runs dbbench after a command of the shell, in a directory with a plan."""
-    dbbench.plan(plan("ext4", "files", {"name": "small-files", "files": 100}))
+    dbbench.plan(PLAN)
 
     def start(words: list[str], shell: str, **more: Any) -> subprocess.CompletedProcess[str]:
         argv = ["bash", "-c", shell, "bash", sys.executable, "-m", "dbbench", *words]
@@ -136,7 +138,7 @@ def test_names_that_are_too_long_are_named(here: Path, capsys: pytest.CaptureFix
     """No command ends with a fault of dbbench; at least once for each command that takes a path or
     name.
     """
-    (here / "plan.toml").write_text(plan("ext4", "files", {"name": "small-files", "files": 100}))
+    (here / "plan.toml").write_text(PLAN)
     for words in NAMING:
         status = run(words)
         printed = capsys.readouterr().err
@@ -225,8 +227,7 @@ def test_the_environment_does_not_matter(name: str, dbbench: Any) -> None:
     """Neither variables, a locale, the mask of new files and few descriptors, nor a read-only /tmp
     and a /dev without shm.
     """
-    files = {"name": "small-files", "files": 100}
-    dbbench.plan(plan("ext4", "files", files, device={"size": "320MiB"}))
+    dbbench.plan(PLAN)
     argv = ["bash", "-c", ODD[name], "bash", sys.executable, "-c", IN_TURN, *COMMANDS_OF_A_RUN]
     done = subprocess.run(
         argv,
@@ -253,7 +254,7 @@ def test_a_run_works_with_the_least_limits(started: Any) -> None:
 @pytest.mark.parametrize("words", [["--name", "r"], ["--new"]])
 def test_two_commands_with_one_new_name(words: list[str], dbbench: Any) -> None:
     """One of them runs the plan, the others end with E803 and change nothing."""
-    dbbench.plan(plan("ext4", "files", {"name": "small-files", "files": 100}))
+    dbbench.plan(PLAN)
     children = [dbbench.start("run", "plan.toml", *words, "--progress", "none") for _ in range(3)]
     ended = [(child.communicate(timeout=HANGS_S)[1], child.returncode) for child in children]
     assert [status for _, status in ended].count(0) >= 1

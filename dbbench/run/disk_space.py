@@ -4,6 +4,7 @@ own devices.
 
 from __future__ import annotations
 
+import math
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -127,10 +128,15 @@ def fits(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
                 logs = log_bytes
                 engine = cell.engine.name
         # Aged files are on the same device, and ageing leaves some space unusable.
-        aged = int(plan.age.fill * size) if plan.age else 0
-        if dataset + logs + aged > size * (USABLE if aged else 1):
+        fill = plan.age.fill if plan.age else 0.0
+        aged = int(fill * size)
+        share = USABLE - fill if aged else 1.0
+        if dataset + logs > size * share:
             what = f"a dataset of about {size_text(dataset)}"
-            remedy = "Use a larger device or a smaller dataset"
+            larger = "a larger device"
+            if share > 0:
+                larger = f"a device of at least {math.ceil((dataset + logs) / share / 2**30)} GiB"
+            remedy = f"Use {larger} or a smaller dataset"
             # Only what takes space is named, and only what would help.
             if logs:
                 what += f" with {size_text(logs)} of {engine}'s logs"

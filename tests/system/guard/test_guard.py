@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dbbench import process
+from dbbench import cli, process
 from dbbench.errors import DeviceInUse, DeviceNotEmpty, DeviceUnusable
 from dbbench.model import DeviceSpec, WalDevice
 from dbbench.plan import request
@@ -162,6 +162,19 @@ def test_a_disk_too_small_for_the_redo_log_is_reported(
     assert [error.id for error in found] == ["E203"]
     assert "logs" in found[0].evidence
     assert "64 MiB" in found[0].evidence or "67.1 MB" in found[0].evidence
+
+
+def test_init_proposes_no_plan_for_a_disk_that_is_too_small(
+    disk: Disk,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """E203 with the size that is needed, and no file."""
+    file = tmp_path / "plan.toml"
+    words = ["--device", str(disk.path), "--engine", "postgres", "-o", str(file)]
+    assert cli.run(["init", *words]) == 2
+    assert "Use a device of at least 1 GiB" in capsys.readouterr().err
+    assert not file.exists()
 
 
 def test_a_journal_that_another_user_wrote_permits_nothing(disk: Disk, dbbench: Any) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ import pytest
 
 from dbbench import process
 from dbbench.errors import FilesystemDamaged, MakeFailed
-from dbbench.model import Layer
+from dbbench.model import Layer, Scalars
 from dbbench.results.journal import Journal
 from dbbench.storage import filesystems, layers
 from dbbench.storage.devices import guard, identity, loop
@@ -236,29 +237,67 @@ def test_an_encrypted_volume_hides_what_is_written(
         assert guard.signatures_of(device.fd) == []
 
 
-@pytest.mark.needs("root", "dmsetup", "kernel:dm-delay", "fs:ext4", "mkfs.ext4")
-@pytest.mark.parametrize("kind", ["read", "write", "flush"])
-def test_a_delay_adds_to_one_kind_of_io(
-    kind: str,
+DELAYED = pytest.mark.needs("root", "dmsetup", "kernel:dm-delay", "fs:ext4", "mkfs.ext4")
+TICK_MS = round(delay.tick_ms())
+
+
+def measured(
+    device: Device,
+    journal: Journal,
+    asked: dict[str, int],
+    is_right: Callable[[Scalars], bool],
+) -> Scalars:
+    """What the layer measured on the device; repeated twice if another process disturbed it."""
+    facts: Scalars = {}
+    for _ in range(3):
+        with layers.stack_layers([Layer("delay", delays=asked)], device, journal) as volume:
+            facts = facts_of(volume)
+            assert delay.delayed_by(volume.path.name) == facts["name"]
+        if is_right(facts):
+            break
+    return facts
+
+
+@DELAYED
+@pytest.mark.parametrize("kind", delay.KINDS)
+def test_a_delay_adds_to_one_kind_of_io(kind: str, disks: Disks, journal: Journal) -> None:
+    """A delay of whole ticks is measured within 20 %; other I/Os take less than half of it longer."""
+    asked = dict.fromkeys(delay.KINDS, 0) | {kind: 2 * TICK_MS}
+    others = [f"{other}_measured_ms" for other in delay.KINDS if other != kind]
+
+    def is_right(facts: Scalars) -> bool:
+        most = max(float(facts[other]) for other in others)
+        return not any(delay.deviations(facts, None)) and most < TICK_MS
+
+    with disks(1) as device:
+        facts = measured(device, journal, asked, is_right)
+    assert is_right(facts), facts
+    assert facts[f"{kind}_measured_ms"] == pytest.approx(2 * TICK_MS, rel=0.2)
+
+
+@DELAYED
+@pytest.mark.skipif(TICK_MS == 1, reason="this kernel delays in steps of 1 ms")
+def test_a_delay_of_less_than_a_tick_has_its_reason(disks: Disks, journal: Journal) -> None:
+    """The kernel delays a flush by the whole tick."""
+    reason = f"steps of {TICK_MS} ms"
+
+    def is_right(facts: Scalars) -> bool:
+        return reason in " ".join(delay.deviations(facts, None))
+
+    with disks(1) as device:
+        assert is_right(measured(device, journal, {"flush": 1}, is_right))
+
+
+@DELAYED
+def test_a_filesystem_is_made_on_a_delayed_disk(
     disks: Disks,
     journal: Journal,
     tmp_path: Path,
 ) -> None:
-    """A delay of whole ticks is measured within 20 %, and another one with its reason."""
-    tick = round(delay.tick_ms())
-    asked = {other: 0 for other in delay.KINDS} | {kind: 2 * tick}
-    with disks(1) as device:
-        with layers.stack_layers([Layer("delay", delays=asked)], device, journal) as volume:
-            facts = facts_of(volume)
-            assert delay.delayed_by(volume.path.name) == facts["name"]
-            written_and_read(volume, EXT4, tmp_path / "mnt")
-        measured = {other: facts[f"{other}_measured_ms"] for other in delay.KINDS}
-        assert measured.pop(kind) == pytest.approx(2 * tick, rel=0.2)
-        assert max(measured.values()) < 0.2 * tick
-        assert list(delay.deviations(facts, None)) == []
-        with layers.stack_layers([Layer("delay", delays={kind: 1})], device, journal) as volume:
-            (text,) = delay.deviations(facts_of(volume), None)
-            assert f"steps of {tick} ms" in text
+    """Its files outlive an unmount."""
+    layer = Layer("delay", delays={"write": TICK_MS})
+    with disks(1) as device, layers.stack_layers([layer], device, journal) as volume:
+        written_and_read(volume, EXT4, tmp_path / "mnt")
 
 
 @pytest.mark.needs(
@@ -293,7 +332,7 @@ from dbbench.storage import layers
 from dbbench.storage.devices import loop
 from dbbench.storage.devices.port import joint
 from dbbench.results.journal import Journal
-from dbbench.model import Layer
+from dbbench.model import Layer, Scalars
 stack = [Layer("md", level=1, groups=2), Layer("lvm", snapshot=sys.argv[1]), Layer("crypt")]
 with joint([loop.attach(Path(image)) for image in sys.argv[3:]]) as device:
     with layers.stack_layers(stack, device, Journal(Path(sys.argv[2]))) as volume:

@@ -24,6 +24,11 @@ _DEBIAN: Final = re.compile(r"Debian (\d+\.\d+\.\d+)")
 _UBUNTU: Final = re.compile(r"Ubuntu \S+ (\d+\.\d+\.\d+)")
 # Kernels of Red Hat and SUSE keep the number of their first release, and take fixes for years.
 _BACKPORTED: Final = re.compile(r"\.el\d|-default$")
+# of settings; a number like these is harmless, because no entry has one
+_SWITCH: Final = {
+    **dict.fromkeys(("1", "true", "yes"), "on"),
+    **dict.fromkeys(("0", "false", "no"), "off"),
+}
 
 
 @dataclass(frozen=True)
@@ -150,6 +155,8 @@ def of_host(host: Mapping[str, Any]) -> list[tuple[KnownFault, Version]]:
 
 
 def options_text(options: Iterable[str], settings: Mapping[str, object]) -> str:
-    """Return options of mkfs and mount, and settings as NAME=VALUE, for `KnownFault.concerns`."""
-    pairs = (f"{name}={value}" for name, value in settings.items())
+    """Return options of mkfs and mount, and settings as NAME=VALUE, for `KnownFault.concerns`; a
+    switch is on or off, however it is written.
+    """
+    pairs = (f"{name}={_SWITCH.get(str(value).lower(), value)}" for name, value in settings.items())
     return " ".join(itertools.chain(options, pairs))

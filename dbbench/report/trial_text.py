@@ -8,6 +8,7 @@ from dbbench.engines import profile_of
 from dbbench.metrics.histogram import PERCENTILES, percentile_ms
 from dbbench.metrics.table import METRICS
 from dbbench.model import FilesystemFacts, FreeExtents, Trial, title_of
+from dbbench.report.page.environment import unjudged_options
 from dbbench.report.page.operations import snapshot_column
 from dbbench.report.time_layers import cause
 from dbbench.results import LoadedRun
@@ -180,6 +181,8 @@ def _filesystem(trial: Trial) -> Iterator[str]:
         family = facts.family if role == "data" else f"log on {facts.family}"
         options = ",".join(facts.mount_options_effective)
         yield f"  {family}, durability class {facts.durability_class}; mounted {options}"
+    for sentence in unjudged_options(trial):
+        yield f"  {sentence}"
     yield from _small_writes(trial, fs)
     for facts in fs.volumes.values():
         for argv in facts.mkfs:

@@ -13,6 +13,7 @@ from dbbench.machine.known_faults import version_of
 from dbbench.model import Setting
 from dbbench.plan.planned_conditions import known_fault_sentences
 from dbbench.report.page.html import build
+from dbbench.report.trial_text import trial_text
 from tests.support.plans import SHIPPED, plan_of
 from tests.support.plans import plan as written
 
@@ -107,6 +108,7 @@ def test_page_names_a_fault_of_the_host_that_was_measured(tmp_path: Path) -> Non
     [
         ("ext4", "mariadb", "binlog_storage_engine", "innodb"),
         ("ext4", "mariadb", "innodb_log_file_mmap", True),
+        ("ext4", "mariadb", "innodb_log_file_mmap", 1),
         ("ext4", "mariadb", "innodb_flush_log_at_timeout", 60),
         ("ext4", "mysql", "innodb_doublewrite_dir", "/srv/copies"),
         ("ext4", "mysql", "innodb_checksum_algorithm", "none"),
@@ -155,7 +157,7 @@ def test_an_option_of_a_filesystem_that_no_class_knows(family: str, options: lis
     assert known_faults.unjudged("xfs", "postgres", text) == []
 
 
-def test_plan_and_page_name_an_option_that_no_class_knows(tmp_path: Path) -> None:
+def test_plan_result_and_page_name_an_option_that_no_class_knows(tmp_path: Path) -> None:
     """Only where the plan sets it: what dbbench sets by itself was examined."""
     engine = {"name": "postgres", "settings": {"file_copy_method": "clone"}}
     request = plan_of(tmp_path, written("xfs", engine, "pgbench-tpcb"))
@@ -167,3 +169,4 @@ def test_plan_and_page_name_an_option_that_no_class_knows(tmp_path: Path) -> Non
     run = synthetic.loaded(tmp_path, synthetic.Shape(blocks=1))
     run = synthetic.with_trials(run, lambda trial: {"settings": setting})
     assert sentence in build([run]).conditions
+    assert f"  {sentence}" in trial_text(run.trials[0], run)

@@ -209,10 +209,11 @@ def _known_faults(groups: Sequence[Group]) -> Iterator[str]:
             if any(_concerns(fault, trial) for trial in trials):
                 yield f"{fault.sentence(version)}. No verdict depends on this."
     for trial in trials:
-        yield from _judge_options(trial)
+        yield from unjudged_options(trial)
 
 
-def _judge_options(trial: Trial) -> Iterator[str]:
+def unjudged_options(trial: Trial) -> Iterator[str]:
+    """Yield a sentence for each option of the trial that its durability class does not know."""
     made = trial.filesystem
     if made is None:
         return

@@ -159,6 +159,27 @@ def test_the_smallest_volume_for_a_rate(dbbench: Any) -> None:
     assert json.loads(dbbench(*words).stdout) == found
 
 
+def two_levels(first: int, second: int) -> str:
+    """A plan whose volumes have that many IOPS."""
+    levels = [{"name": f"v{iops}", "iops": iops} for iops in (first, second)]
+    return limited("256MiB", clients=4, scale=1, limit={"levels": levels})
+
+
+def test_no_volume_keeps_the_rate(dbbench: Any) -> None:
+    """Four sessions commit at most 240 times in 60 requests; the exit status is 4."""
+    dbbench.plan(two_levels(20, 60))
+    found = dbbench("size", "plan.toml", "--rate", "1000", status=4).stdout
+    assert "No level of the plan is enough for ext4." in found
+
+
+def test_the_smallest_volume_keeps_the_rate(dbbench: Any) -> None:
+    """One trial is enough."""
+    dbbench.plan(two_levels(2000, 4000))
+    found = dbbench("size", "plan.toml", "--rate", "5").stdout
+    assert "holds 5 tx/s on ext4, and is the smallest of the plan" in " ".join(found.split())
+    assert "ext4   v2000  1 of 1" in found and "v4000" not in found
+
+
 def test_a_search_needs_the_space_of_few_trials(dbbench: Any) -> None:
     """300 levels in 20 blocks are 6000 trials, of which a bisection runs 49."""
     device = {"size": "900TiB", "limit": {"iops": [*range(100, 400)]}}

@@ -104,6 +104,20 @@ def test_titles_of_charts_are_not_cut(browser: WebDriver, tmp_path: Path, width:
     assert browser.execute_script(CUT) == ""
 
 
+LABELS = """return [...document.querySelectorAll('#trials .dots svg.narrow text.arm')]
+  .map(text => text.lastChild.textContent)"""
+
+
+def test_long_names_of_setups_differ_in_the_dot_plot(browser: WebDriver, tmp_path: Path) -> None:
+    """What is left of two names that differ only at the end."""
+    name = "btrfs-raid10-zstd-nodatacow-{}"
+    arms = ("ext4", name.format("noatime"), name.format("discard"))
+    screen(browser, 390, 844)
+    browser.get(written(tmp_path, synthetic.loaded(tmp_path, Shape(arms=arms, work=TPCB))))
+    labels = browser.execute_script(LABELS)
+    assert sorted(labels) == ["btrfs-rai…ow-discard", "btrfs-rai…ow-noatime"]
+
+
 def test_a_phone_shows_three_columns_and_the_rest_on_tap(browser: WebDriver, page: str) -> None:
     """A table stays a table; no more than twelve screens, because sections are closed until they
     are tapped.

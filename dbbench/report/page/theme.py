@@ -85,6 +85,13 @@ class Mark:
     name: str
 
     @property
+    def short(self) -> str:
+        """Return the name in at most 20 letters; long names often differ only at the end."""
+        if len(self.name) <= 20:
+            return self.name
+        return f"{self.name[:9]}…{self.name[-10:]}"
+
+    @property
     def light(self) -> str:
         return HUES[self.index % len(HUES)][0]
 

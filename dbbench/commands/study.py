@@ -179,6 +179,8 @@ def command(options: Options, name: str, scale: str) -> None:
         return
     put(f"{study.title}\n{study.address}\n")
     put_paragraph(study.did)
+    for what, then in study.then.items():
+        put_paragraph(f"  {what}: {then}")
     put()
     # What was published, by workload and filesystem.
     rows = []

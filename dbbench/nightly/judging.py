@@ -20,8 +20,13 @@ SHIFT: Final = 0.03  # least shift of a change point; smaller ones are never rep
 # standard deviations of the accepted nights; beyond it a night is suspected, and a second run
 # decides
 FAR: Final = 4.0
+# Few nights do not show how much nights differ: the limit is further away, until by Student's t
+# only this share of harmless nights exceeds it on one side.
+RARE: Final = 0.0005
 SD_OF_MAD: Final = 1.4826  # standard deviation ÷ median deviation, of normal noise
-# with fewer nights than ENOUGH, a larger change is suspected whatever its interval is
+EFFICIENCY_OF_MAD: Final = 0.37  # share of the degrees of freedom of a standard deviation
+# with fewer nights than ENOUGH, a larger change is suspected whatever its interval is; a night
+# that does not exclude it is not `ok`
 FEW: Final = math.log(1.10)
 ENOUGH: Final = 5  # accepted nights that are needed to estimate their scatter
 RECENT: Final = 10  # number of nights for which a change point counts as new
@@ -49,6 +54,7 @@ class NightFinding:
     metric: str = "tps"
     better: str = "higher"
     disturbed: bool = False  # too many suspect trials: the second run alone decides
+    doubtful: bool = False  # tonight excludes neither the level nor a regression: likewise
 
     @property
     def change(self) -> float | None:
@@ -68,6 +74,7 @@ class Level(NamedTuple):
     ratio: float
     margin: float  # of the level's uncertainty, or of two standard deviations of the nights
     limit: float  # a larger change makes the series suspect
+    usual: float  # median of half the intervals of its nights
 
 
 def judge(
@@ -80,7 +87,8 @@ def judge(
     accepted nights since the last acceptance: good and undisturbed ones on which the series had
     neither changed nor been without an answer; before there are ENOUGH, the ratio of the
     accepted run, if any. `learning`: there is no level. A series is suspect if tonight is far
-    from the level, a change point is RECENT, by at least SHIFT, or tonight was disturbed. One
+    from the level, a change point is RECENT, by at least SHIFT, or tonight was disturbed or
+    excludes neither the level nor a change as large as FEW. One
     that had changed before and is still at the new level stays changed without another
     confirmation. `inconclusive`: a night that is not evidence, and no reason for a second run.
     """
@@ -100,8 +108,8 @@ def confirm(finding: NightFinding, again: Ratio | None) -> NightFinding:
     without an interval. After a disturbed night, that run has to be beyond the limit itself.
     """
     level = finding.level
-    limit = finding.limit
-    if level is None or limit is None or again is None:
+    alarm = finding.limit
+    if level is None or alarm is None or again is None:
         return finding
     if again.lo is None or again.hi is None:
         return _with_note(finding, "the second run was inconclusive: it has no interval")
@@ -109,9 +117,11 @@ def confirm(finding: NightFinding, again: Ratio | None) -> NightFinding:
         return _with_note(finding, f"the second run was inconclusive: {disturbed_text(again)}")
 
     # The side of the level on which a change is looked for, and how large one is.
-    distance = math.log((again if finding.disturbed else finding).ratio / level)
-    is_far = abs(distance) > limit
-    if not finding.disturbed:
+    decides_alone = finding.disturbed or finding.doubtful
+    distance = math.log((again if decides_alone else finding).ratio / level)
+    is_far = abs(distance) > alarm
+    limit = min(alarm, _least(finding.key, alarm))
+    if not decides_alone:
         is_far = True
         limit = min(limit, abs(distance))
     side = -1 if distance < 0 else 1
@@ -130,11 +140,12 @@ def confirm(finding: NightFinding, again: Ratio | None) -> NightFinding:
     if max(ends) < limit:
         finding = dataclasses.replace(finding, since=None)
         return _with_note(finding, f"not confirmed by the second run: {measured}", "ok")
-    return _with_note(
-        finding,
-        f"the second run was inconclusive: {measured} excludes neither the level nor a change of "
-        f"{_percent(math.exp(side * limit))}",
-    )
+    if min(ends) > 0 and not is_far:
+        change = _percent(math.exp(side * alarm))
+        says = f"differs from the level by less than the alarm limit ({change})"
+    else:
+        says = f"excludes neither the level nor a change of {_percent(math.exp(side * limit))}"
+    return _with_note(finding, f"the second run was inconclusive: {measured} {says}")
 
 
 def disturbed_text(ratio: Ratio) -> str:
@@ -240,12 +251,15 @@ def _finding(
     if is_changed and not is_far:
         # Several nights have left the level, so the scatter of one does not explain it.
         finding = dataclasses.replace(finding, margin=0.0)
-    if not is_changed and value.half > level.limit:
-        notes.append(
-            f"its interval is ±{math.expm1(value.half):.1%}: a smaller change may be missed"
-        )
+    # The interval of a few blocks may be narrow by chance.
+    farthest = abs(distance) + max(value.half, level.usual)
+    least = _least(key, level.limit)
+    is_doubtful = not is_changed and abs(distance) > least / 2 and farthest > least
+    if not is_changed:
+        notes += _too_small_to_see(value.half, level.limit)
     # A second run decides, unless trials failed, as they would again.
-    if tonight.failed or not (is_changed or value.disturbed):
+    finding = dataclasses.replace(finding, doubtful=is_doubtful)
+    if tonight.failed or not (is_changed or is_doubtful or value.disturbed):
         return dataclasses.replace(finding, notes=tuple(notes))
 
     # What changed in the night in which the series did.
@@ -263,6 +277,14 @@ def _finding(
         state = moved
         change_date = night.night
     return dataclasses.replace(finding, state=state, since=change_date, notes=tuple(notes))
+
+
+def _too_small_to_see(half: float, limit: float) -> Iterator[str]:
+    """Yield a note if tonight's interval or the scatter of the nights hides what is worth knowing."""
+    if half > limit:
+        yield f"its interval is ±{math.expm1(half):.1%}: a smaller change may be missed"
+    elif limit > FEW:
+        yield f"the alarm limit is ±{math.expm1(limit):.1%}: a smaller change may be missed"
 
 
 def _nights_with_answer(key: str, past: Sequence[Night]) -> Iterator[Night]:
@@ -302,33 +324,63 @@ def _level(
         ratio = night.level_of(key)
         if ratio is not None and night.states.get(key) not in (*MOVED, *OPEN):
             settled.append(ratio)
+    own_half = tonight.ratios[key].half
     logs = [math.log(ratio.ratio) for ratio in settled]
     if len(settled) >= ENOUGH:
         middle = statistics.median(logs)
-        deviation = statistics.median(abs(value - middle) for value in logs)
-        limit = max(SHIFT, FAR * SD_OF_MAD * deviation)
-        return Level(math.exp(middle), limit / 2, limit)
+        limit = _limit_of_many(logs, middle)
+        usual = statistics.median(ratio.half for ratio in settled)
+        return Level(math.exp(middle), limit / 2, limit, usual)
     if accepted is not None and key in accepted.ratios:
         base = accepted.ratios[key]
-        limit = _limit_of_few(key, base.half, tonight.ratios[key].half)
-        return Level(base.ratio, base.half, limit)
+        limit = _limit_of_few(key, base.half, own_half, 1)
+        return Level(base.ratio, base.half, limit, base.half)
     if not settled:
         return None
     half = statistics.median(ratio.half for ratio in settled)
-    limit = _limit_of_few(key, half, tonight.ratios[key].half)
-    return Level(math.exp(statistics.median(logs)), half, limit)
+    limit = _limit_of_few(key, half, own_half, len(settled))
+    return Level(math.exp(statistics.median(logs)), half, limit, half)
 
 
-def _limit_of_few(key: str, level: float, tonight: float) -> float:
-    """Return how far tonight may be from a level of few nights, from half the interval of both: at
-    most FEW, because a second run is cheap. Of the reference's own value FEW: the intervals do
-    not contain how much a host differs between nights.
+def _limit_of_many(logs: Sequence[float], middle: float) -> float:
+    """Return how far a harmless night may be from the median of these nights: the smaller of the
+    limits from their standard deviation and from their median deviation, which a few odd nights
+    do not increase.
     """
-    both = math.hypot(level, tonight)
+    df = len(logs) - 1
+    deviation = SD_OF_MAD * statistics.median(abs(value - middle) for value in logs)
+    by_sd = _far(df) * statistics.stdev(logs)
+    by_deviation = _far(EFFICIENCY_OF_MAD * df) * deviation
+    # The median that is the level has an error, too.
+    wider = math.sqrt(1 + math.pi / (2 * len(logs)))
+    return max(SHIFT, wider * min(by_sd, by_deviation))
+
+
+def _far(df: float) -> float:
+    """Return FAR, or with few degrees of freedom the t value that RARE nights exceed."""
+    from scipy.special import stdtrit
+
+    return max(FAR, float(stdtrit(df, 1 - RARE)))
+
+
+def _least(key: str, limit: float) -> float:
+    """Return the change that a night must exclude to be `ok`: FEW. How much the host differs between
+    nights is no change of the reference's own value, and no second run shows it.
+    """
+    return max(FEW, limit / 2) if key.endswith(ITSELF) else FEW
+
+
+def _limit_of_few(key: str, level: float, tonight: float, nights: int) -> float:
+    """Return how far tonight may be from a level of few nights, from half the interval of both: at
+    most FEW, because a second run is cheap. The reference's own value may differ as that of a
+    host whose nights scatter by SHIFT, which the intervals do not contain.
+    """
+    # The interval of a few blocks may be narrow by chance.
+    both = math.hypot(level, max(level, tonight))
     if math.isinf(both):
         return both
     if key.endswith(ITSELF):
-        return FEW
+        return FAR * SHIFT * math.sqrt(1 + 1 / nights)
     return max(SHIFT, min(both, FEW))
 
 

@@ -2,6 +2,8 @@
 
 import dataclasses
 import datetime
+import math
+import random
 from pathlib import Path
 
 import pytest
@@ -84,6 +86,38 @@ def test_few_nights_judge_by_their_own_intervals() -> None:
     assert judging.confirm(found, Ratio(0.87, 0.85, 0.89, 7)).state == "suspect"
     few = dataclasses.replace(night(1, 0.5), ratios={KEY: Ratio(0.5, None, None, 2)})
     assert judged(nights(3), few).state == "learning"
+
+
+@pytest.mark.parametrize("count", [5, 8])
+def test_few_nights_that_scatter_by_chance_do_not_raise_alarms(count: int) -> None:
+    """Their scatter is underestimated by chance: the limit allows for it. About 1 in 1000 exceeds."""
+    draw = random.Random(count)
+    exceeds = 0
+    for _ in range(80):
+        before = [night(n, math.exp(draw.gauss(0, 0.03))) for n in range(count)]
+        found = judged(before, night(count, math.exp(draw.gauss(0, 0.03))))
+        assert found.limit is not None
+        exceeds += abs(math.log(found.change or 1)) > found.limit
+    assert exceeds <= 1
+
+
+def test_an_odd_night_does_not_hide_the_next_regressions() -> None:
+    """One of thirty nights was half as fast; the limit follows from the others."""
+    before = [*nights(29), night(29, 0.45)]
+    assert judged(before, night(30, 0.8)).state == "suspect"
+
+
+def test_a_night_that_may_hide_a_regression_is_not_ok() -> None:
+    """Fourteen per cent are within the limit of nights of three noisy blocks: a second run decides."""
+    before = nights(8, 0.9, 0.035)
+    wide = dataclasses.replace(night(8, 0.774), ratios={KEY: Ratio(0.774, 0.67, 0.89, 3)})
+    found = judged(before, wide)
+    assert (found.state, found.doubtful) == ("suspect", True)
+    assert judging.confirm(found, Ratio(0.9, 0.86, 0.94, 7)).state == "ok"
+    open_ = judging.confirm(found, Ratio(0.8, 0.76, 0.84, 7))
+    assert open_.state == "suspect"
+    assert "differs from the level by less than the alarm limit" in open_.notes[-1]
+    assert judging.confirm(found, Ratio(0.6, 0.58, 0.62, 7)).state == "regression"
 
 
 def test_overall_names_the_gravest() -> None:

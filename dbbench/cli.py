@@ -270,9 +270,9 @@ def _status(argv: list[str], options: Options) -> int:
             path += f" {argv[0]}"
         if isinstance(error, click.UsageError) and error.ctx:
             path = error.ctx.command_path
-        tell(
-            UsageInvalid(error.format_message().rstrip("."), remedy=f"See:  {path} --help"), options
-        )
+        # click lists choices on lines of their own.
+        text = error.format_message().replace("\n\t", " ").rstrip(".")
+        tell(UsageInvalid(text, remedy=f"See:  {path} --help"), options)
         return EXIT_USAGE
     except (click.Abort, KeyboardInterrupt):
         tell(Interrupted("interrupted"), options)

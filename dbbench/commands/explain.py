@@ -72,8 +72,11 @@ def _entry(
     ident = _ident(name, existing)
     if ident is None:
         elsewhere = _in_catalogues(name, paths) or "All of them:  dbbench explain --all"
+        from dbbench.plan.tomlfile import near
+
+        meant = near(name, list(durability_kinds()))
         raise UnknownName(
-            f"no error, warning or durability class has the ID {name!r}",
+            f"no error, warning or durability class has the ID {name!r}{meant}",
             remedy=" ".join([*_similar(name, existing), elsewhere]),
         )
     kind = existing[ident]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,6 +112,8 @@ def run(
     confirmed. With -q, a night that needs no attention prints nothing.
     """
     root = options.results_folder.resolve()
+    for option, path in files.items():
+        _check_writable(option, path, root)
 
     def run_plan(request: PlanRequest, name: str) -> LoadedRun:
         with resumable(resume_command(options)), options.shown(renderer) as emit:
@@ -131,6 +134,19 @@ def run(
     if options.json or not nothing_to_say:
         _put(options, outcome)
     return outcome.exit_status
+
+
+def _check_writable(option: str, path: str | None, root: Path) -> None:
+    """Raise BadParameter for a file that cannot be written when the night has ended. Its folder may
+    be the results folder, which the night makes.
+    """
+    if path is None:
+        return
+    folder = Path(path).resolve().parent
+    if not (os.access(folder, os.W_OK) or folder.is_relative_to(root)):
+        raise click.BadParameter(
+            f"{folder} is not a directory in which files can be written", param_hint=f"--{option}"
+        )
 
 
 @command_line(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -182,15 +182,7 @@ def command(options: Options, name: str, scale: str) -> None:
     for what, then in study.then.items():
         put_paragraph(f"  {what}: {then}")
     put()
-    # What was published, by workload and filesystem.
-    rows = []
-    for table in study.table:
-        variant = studies.variant_of(table, study.scales["full"])
-        metric = f"{table.metric} ({variant})" if variant else table.metric
-        superseded = "superseded" if study.superseded and table.then else ""
-        note = "; ".join(filter(None, (table.note, superseded)))
-        for arm in (*table.then, *table.ratios):
-            rows.append((table.workload, metric, arm, _published_text(table, arm), note))
+    rows = list(_published(study))
     if rows:
         put_table(("workload", "metric", "fs setup", "published", "note"), rows)
     for claim in study.claim:
@@ -208,6 +200,17 @@ def command(options: Options, name: str, scale: str) -> None:
     for word in SCALES:
         put_paragraph(f"  {word}: {study.scales[word].takes}")
     put(f"\n# the plan of scale {scale}\n{text.rstrip()}")
+
+
+def _published(study: Study) -> Iterator[tuple[str, str, str, str, str]]:
+    """Yield (workload, metric, fs setup, value, note) of what was published."""
+    for table in study.table:
+        variant = studies.variant_of(table, study.scales["full"])
+        metric = f"{table.metric} ({variant})" if variant else table.metric
+        superseded = "superseded" if study.superseded and table.then else ""
+        note = "; ".join(filter(None, (table.note, superseded)))
+        for arm in (*table.then, *table.ratios):
+            yield table.workload, metric, arm, _published_text(table, arm), note
 
 
 def _published_text(table: StudyTable, arm: str) -> str:

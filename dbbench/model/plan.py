@@ -95,6 +95,7 @@ WholeSeconds = Annotated[Seconds, AfterValidator(_check_whole)]
 Deadline = Annotated[Seconds, Field(gt=0)]
 Measure = Annotated[WholeSeconds, Field(ge=1)]
 DeviceBytes = Annotated[Bytes, Field(ge=LEAST_BYTES)]
+MemoryBytes = Annotated[Bytes, Field(ge=2**25)]  # no server starts with less
 
 
 Iops = Annotated[Whole, Field(ge=10, le=10**7)]
@@ -469,7 +470,7 @@ class Plan:
     seed: Whole = 1
     warmup_s: Annotated[WholeSeconds, Field(alias="warmup")] = WARMUP_S
     measure_s: Annotated[Measure, Field(alias="measure")] = MEASURE_S
-    memory: Annotated[tuple[Bytes, ...], SEVERAL] = ()  # each value becomes a separate cell
+    memory: Annotated[tuple[MemoryBytes, ...], SEVERAL] = ()  # each value becomes a separate cell
     checkpoints: Literal["time", "log"] = "time"  # what starts a checkpoint; "time": two per window
     # set on every filesystem
     equal_readahead_bytes: Annotated[Bytes | None, Field(alias="equal_readahead")] = None

@@ -354,9 +354,9 @@ def did_you_mean(word: str, names: Iterable[str]) -> str:
     words = sorted(names)
     beginning = word.partition("-")[0]
     alike = [name for name in words if name.partition("-")[0] == beginning]
-    near = _near(word, words)
-    if near:
-        return near
+    hint = near(word, words)
+    if hint:
+        return hint
     if 0 < len(words) <= _FEW:
         return f"; known: {', '.join(words)}"
     if 0 < len(alike) <= _FEW and len(word) <= _LONGEST_WORD:
@@ -364,7 +364,7 @@ def did_you_mean(word: str, names: Iterable[str]) -> str:
     return ""
 
 
-def _near(word: str, names: Sequence[str]) -> str:
+def near(word: str, names: Sequence[str]) -> str:
     """Return the hint for the name that differs in case or in a few letters, or has a synonym."""
     if len(word) > _LONGEST_WORD:
         return ""
@@ -388,8 +388,11 @@ def _message(finding: Any) -> str:
     # A word that is not one of several: the nearest one is suggested.
     if kind in ("literal_error", "enum"):
         names = re.findall(r"'([^']*)'", finding["ctx"]["expected"])
+        if finding["loc"][-1] == "[key]":
+            hint = near(str(given), names) or f"; known: {', '.join(names)}"
+            return f"is not a key of this table{hint}"
         several = "one of " if len(names) > 1 else ""
-        return f"must be {several}{', '.join(names)}, not {given!r}{_near(str(given), names)}"
+        return f"must be {several}{', '.join(names)}, not {given!r}{near(str(given), names)}"
     # A number beyond its bounds.
     if kind in _BOUNDS:
         text, name = _BOUNDS[kind]

@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from pydantic import ValidationError
+
 from dbbench import errors
 from dbbench.model.base import SCHEMA, adapter
 from dbbench.units import inert, size_text
@@ -386,7 +388,13 @@ def parsed_as(kind: type[_T], written: bytes) -> _T:
     text = written.decode()
     if "\\" in text or inert(text) != text:
         written = json.dumps(_shown(content, "")).encode()
-    return adapter(kind).validate_json(written)
+    try:
+        return adapter(kind).validate_json(written)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"])) or "content"
+        says = first["msg"].replace("Input should be", "must be")
+        raise ValueError(f"{where}: {says}") from error
 
 
 def _shown(content: Any, key: str) -> Any:

@@ -155,7 +155,7 @@ def test_nights_are_kept_line_by_line(tmp_path: Path) -> None:
     history.append(tmp_path, "p", again)
     assert history.all_nights(tmp_path, "p") == [*nights(3)[:2], again]
     (tmp_path / "nightly/p.jsonl").write_text("{}\nnot json\n")
-    with pytest.raises(ResultDamaged, match=r"p\.jsonl:1"):
+    with pytest.raises(ResultDamaged, match=r"p\.jsonl:1: night: Field required$"):
         history.all_nights(tmp_path, "p")
     known = [night(0, 1.0), night(3, 1.0)]
     assert history.missing_dates(known) == ["2026-01-02", "2026-01-03"]

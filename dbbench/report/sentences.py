@@ -59,10 +59,9 @@ def why_without(base: Row) -> str:
 
 def class_of(row: Row) -> str:
     """Return the durability class of a row, and the reports of losses that are known."""
-    reports = []
-    for note in row.notes:
-        if note.kind is RemarkKind.REPORTED:
-            reports.append(str(note.values["reports"]))
+    reports = [
+        str(note.values["reports"]) for note in row.notes if note.kind is RemarkKind.REPORTED
+    ]
     return row.durability_class + (f" ({', '.join(reports)})" if reports else "")
 
 
@@ -103,7 +102,7 @@ def _flush_threshold(about: Interaction) -> str:
     """Return from which delay of a flush on no ratio differs; "" for other factors."""
     differ: dict[int, list[str]] = {}
     unlike: list[int] = []
-    for level, delay_ms in sorted(about.flush_ms.items(), key=lambda item: item[1]):
+    for level, delay_ms in about.flush_ms.items():
         ratios = [of for of in about.ratios if of.level == level]
         beyond = [of for of in ratios if not _within(of, about.margin)]
         # A kernel may make the same delay of two levels.

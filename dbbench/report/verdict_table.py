@@ -254,7 +254,7 @@ def _put_delays(about: Interaction) -> None:
     arms = list(dict.fromkeys(of.fs_setup for of in about.ratios))
     ratios = {(of.level, of.fs_setup): change(of.ratio) for of in about.ratios}
     rows = []
-    for level, delay_ms in sorted(about.flush_ms.items(), key=lambda item: item[1]):
+    for level, delay_ms in about.flush_ms.items():
         row = [f"{delay_ms} ms"]
         for arm in arms:
             row.append(ratios.get((level, arm), MISSING))

@@ -140,8 +140,8 @@ def verdicts(
 
 
 def _flush_delays(cells: Sequence[Cell], trials: Sequence[Trial]) -> dict[Scalar, int]:
-    """Return the delay of a flush of each level of `limit`, as measured where that is another one;
-    none if they differ in more than that.
+    """Return the delay of a flush of each level of `limit`, shortest first, as measured where that is
+    another one; none if they differ in more than that.
     """
     limits = {cell.limit.name: cell.limit for cell in cells if cell.limit is not None}
     others = set()
@@ -163,7 +163,7 @@ def _flush_delays(cells: Sequence[Cell], trials: Sequence[Trial]) -> dict[Scalar
         if abs(delay_ms - asked) > OFF * asked > 0:
             delays[name] = round(delay_ms)
     if len(others) == 1 and len(set(delays.values())) > 1:
-        return delays
+        return dict(sorted(delays.items(), key=lambda item: item[1]))
     return {}
 
 

@@ -154,7 +154,7 @@ def drive(
         with stage(Phase.CHECK), load.reading(generator) as outcome:
             facts.checked = space.check(cell.dataset, mounts, ready)
 
-        examine(trial, workdir, disks, mounts, ready)
+        examine(trial, disks, mounts, ready)
         facts.writes = attach.count_writes(plan, cell, clock)
 
     # The verdict about the trial needs everything that was found on the way.
@@ -290,7 +290,6 @@ def generate_load(task: LoadTask, client: Client | None) -> Iterator[Load]:
 
 def examine(
     trial: Record,
-    workdir: WorkDir,
     disks: stages.Volumes,
     mounts: stages.Mounts,
     ready: StoredDatabase,

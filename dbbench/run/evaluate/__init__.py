@@ -224,7 +224,7 @@ def _of_dataset(_trial: Record, observed: Observed) -> Iterator[TrialWarning]:
 def _of_conditions(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     facts = trial.facts
     cell = trial.cell
-    yield from fairness.warnings(cell, facts.memory, facts.cores, observed.readings.bench.limits)
+    yield from fairness.warnings(facts.memory, facts.cores, observed.readings.bench.limits)
     yield from fairness.of_client(facts.client)
     warmup_s = cell.window.warmup_s
     yield from device_rates.exceeds_limit(facts.limit, facts.ceiling, facts.device, warmup_s)
@@ -236,10 +236,11 @@ def _of_conditions(trial: Record, observed: Observed) -> Iterator[TrialWarning]:
     if trial.run.plan.device.disks:
         done = results.list_results(trial.folder.path)
         key = (trial.spec.block, trial.spec.attempt)
-        others = []
-        for spec in trial.run.order:
-            if spec.id in done and (spec.block, spec.attempt) == key:
-                others.append(trial.folder.trial(spec).canary)
+        others = [
+            trial.folder.trial(spec).canary
+            for spec in trial.run.order
+            if spec.id in done and (spec.block, spec.attempt) == key
+        ]
         yield from device_rates.canary(facts.canary, others)
 
 

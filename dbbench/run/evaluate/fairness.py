@@ -102,7 +102,6 @@ def cores(cell: Cell, processes: ProcessFigures) -> CoresFacts | None:
 
 
 def warnings(
-    cell: Cell,
     memory: MemoryFacts,
     cores: CoresFacts | None,
     limits: Confined,

@@ -159,12 +159,10 @@ def describe_all(silent: Collection[str] = ()) -> list[Listed]:
     except DbbenchError:
         disks = list(_listed_by_kernel())
     listed = {disk.name for disk in disks}
-    disks += [_loop_device(name) for name in silent if name not in listed]
+    for name in silent:
+        if name not in listed:
+            disks.append(Listed(name, "loop", (), sysfs.size_bytes(name), "", ()))
     return [disk for disk in disks if sysfs.size_bytes(disk.name) > 0]
-
-
-def _loop_device(name: str) -> Listed:
-    return Listed(name, "loop", (), sysfs.size_bytes(name), "", ())
 
 
 def _listed_by_kernel() -> Iterator[Listed]:

@@ -24,8 +24,7 @@ def flush_charts(about: Sequence[Interaction], marks: Mapping[str, Mark]) -> Ite
 
 def _chart(ident: str, about: Interaction, marks: Mapping[str, Mark]) -> Chart:
     # The levels are at equal distances, because delays differ by factors.
-    order = sorted(about.flush_ms, key=lambda level: about.flush_ms[level])
-    x = FRAME.along(0, len(order) - 1)
+    x = FRAME.along(0, len(about.flush_ms) - 1)
     ends = [1 - LEAST_SPAN / 2, 1 + LEAST_SPAN / 2]
     for of in about.ratios:
         ends += [of.lo or of.ratio, of.hi or of.ratio]
@@ -36,11 +35,11 @@ def _chart(ident: str, about: Interaction, marks: Mapping[str, Mark]) -> Chart:
         of_arm = {of.level: of for of in about.ratios if of.fs_setup == arm}
         points = []
         bars = ""
-        for place, level in enumerate(order):
+        for place, (level, delay_ms) in enumerate(about.flush_ms.items()):
             if level not in of_arm:
                 continue
             of = of_arm[level]
-            text = f"{arm}, {about.flush_ms[level]} ms: {change(of.ratio)} ({of.verdict})"
+            text = f"{arm}, {delay_ms} ms: {change(of.ratio)} ({of.verdict})"
             points.append(Point(x(place), y(of.ratio), text))
             if of.lo is not None and of.hi is not None:
                 bars += f"M{x(place)} {y(of.lo)}V{y(of.hi)}"
@@ -51,7 +50,7 @@ def _chart(ident: str, about: Interaction, marks: Mapping[str, Mark]) -> Chart:
         caption=f"{about.engine} {title_of(about.workload, about.variant)}",
         frame=FRAME,
         up=[(y(ratio), round_change(ratio)) for ratio in y.changes(4)],
-        along=[(x(place), f"{about.flush_ms[level]}") for place, level in enumerate(order)],
+        along=[(x(place), f"{delay_ms}") for place, delay_ms in enumerate(about.flush_ms.values())],
         lines=tuple(lines),
         below="ms of delay per flush",
     )

@@ -40,6 +40,8 @@ from dbbench.units import size_text
 _SEARCH_S: Final = 0.5
 CLIENT_FILES: Final = 32  # files of a load generator that are not connections
 
+Problems = Iterator[errors.DbbenchError]
+
 
 def check(wanted: PlanRequest, results: Path, images: dict[Path, int] | None = None) -> None:
     """Raise the first problem, with all others in its evidence; nothing is changed."""
@@ -53,9 +55,7 @@ def check(wanted: PlanRequest, results: Path, images: dict[Path, int] | None = N
     raise first
 
 
-def lacking(
-    wanted: PlanRequest, results: Path, images: dict[Path, int] | None = None
-) -> Iterator[errors.DbbenchError]:
+def lacking(wanted: PlanRequest, results: Path, images: dict[Path, int] | None = None) -> Problems:
     """Yield all problems. `images`: bytes that the run's images still need, by directory; None: all
     of them.
     """
@@ -103,7 +103,7 @@ def missing_programs(expanded: Expanded) -> list[str]:
     ]
 
 
-def _rights(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
+def _rights(plan: Plan, results: Path) -> Problems:
     if not plan.device.existing and os.geteuid() != 0:
         yield errors.NotRoot(
             f'kind = "{plan.device.kind}" requires root, because it creates and mounts filesystems',
@@ -117,7 +117,7 @@ def _rights(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
     yield from disk_space.unwritable(results, "--results DIR")
 
 
-def _accounts(expanded: Expanded) -> Iterator[errors.DbbenchError]:
+def _accounts(expanded: Expanded) -> Problems:
     """Yield why the caller's account cannot run a server; root runs it under an ID of its own."""
     names = {cell.engine.name for cell in expanded.cells}
     if os.geteuid() == 0 or not any(ENGINES[name].PROFILE.has_server for name in names):
@@ -128,7 +128,7 @@ def _accounts(expanded: Expanded) -> Iterator[errors.DbbenchError]:
         yield error
 
 
-def _servers(expanded: Expanded) -> Iterator[errors.DbbenchError]:
+def _servers(expanded: Expanded) -> Problems:
     for name, folder in dict.fromkeys(
         (cell.engine.name, cell.engine.bin) for cell in expanded.cells
     ):
@@ -151,7 +151,7 @@ def _servers(expanded: Expanded) -> Iterator[errors.DbbenchError]:
             )
 
 
-def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
+def _programs(plan: Plan, expanded: Expanded) -> Problems:
     # Directories have filesystems already, so no program of mkfs is needed.
     made = (
         []
@@ -183,7 +183,7 @@ def _programs(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
             )
 
 
-def _sources(expanded: Expanded) -> Iterator[errors.DbbenchError]:
+def _sources(expanded: Expanded) -> Problems:
     for cell in (cell for cell in expanded.cells if cell.dataset.kind == "source"):
         try:
             if not golden.exists(golden.recipe(cell.engine, cell.dataset, cell.raw).key):
@@ -194,7 +194,7 @@ def _sources(expanded: Expanded) -> Iterator[errors.DbbenchError]:
             yield error
 
 
-def _settings(wanted: PlanRequest) -> Iterator[errors.DbbenchError]:
+def _settings(wanted: PlanRequest) -> Problems:
     remedy = "Change the setting, the factor or the fs setup in the plan."
     requested: dict[str, tuple[Cell, Settings]] = {}
     for cell in wanted.expanded.cells:
@@ -253,7 +253,7 @@ def _refused_settings(
         yield f"{title} {version} refuses the combination of {', '.join(chosen)}: {whole}"
 
 
-def _cores(plan: Plan) -> Iterator[errors.DbbenchError]:
+def _cores(plan: Plan) -> Problems:
     for engine in plan.engine:
         try:
             cores.chosen_cores(engine, os.sched_getaffinity(0))
@@ -261,7 +261,7 @@ def _cores(plan: Plan) -> Iterator[errors.DbbenchError]:
             yield error
 
 
-def _memory(expanded: Expanded) -> Iterator[errors.DbbenchError]:
+def _memory(expanded: Expanded) -> Problems:
     usable = cgroup.usable_bytes()
     for cell in expanded.cells:
         # The smaller of the plan's limit and of what there is.
@@ -296,7 +296,7 @@ def _huge_bytes(cell: Cell) -> float:
     return 1024 * int(pages.get("HugePages_Free", 0)) * int(pages.get("Hugepagesize", 0))
 
 
-def _open_files(expanded: Expanded) -> Iterator[errors.DbbenchError]:
+def _open_files(expanded: Expanded) -> Problems:
     hard = most_files()
     for cell in expanded.cells:
         settings = settings_of(cell)
@@ -315,7 +315,7 @@ def _open_files(expanded: Expanded) -> Iterator[errors.DbbenchError]:
                 )
 
 
-def _client(plan: Plan, expanded: Expanded) -> Iterator[errors.DbbenchError]:
+def _client(plan: Plan, expanded: Expanded) -> Problems:
     if plan.client is None:
         return
     # The client must speak to the server's version.
@@ -333,7 +333,7 @@ def _disks(plan: Plan) -> list[Path]:
     return [Path(path) for spec in plan.device.volumes.values() for path in spec.disks]
 
 
-def _device(plan: Plan) -> Iterator[errors.DbbenchError]:
+def _device(plan: Plan) -> Problems:
     """Yield what can be checked about the device without acquiring it; the trial checks again, and
     locks it.
     """
@@ -357,7 +357,7 @@ def _device(plan: Plan) -> Iterator[errors.DbbenchError]:
             yield error
 
 
-def _limit(plan: Plan) -> Iterator[errors.DbbenchError]:
+def _limit(plan: Plan) -> Problems:
     if plan.device.limit is None or os.geteuid() != 0:  # without root, `_rights` says so
         return
     throttles = bool(plan.device.limit.throttled)
@@ -373,7 +373,7 @@ def _limit(plan: Plan) -> Iterator[errors.DbbenchError]:
     yield from (throttle.refusal(reason) for reason in reasons if reason)
 
 
-def _queues(plan: Plan) -> Iterator[errors.DbbenchError]:
+def _queues(plan: Plan) -> Problems:
     # All loop devices have the same driver.
     loops = [Path("/dev", path.name) for path in Path("/sys/class/block").glob("loop[0-9]")]
     for path in filter(Path.is_block_device, _disks(plan) or loops[:1]):
@@ -389,7 +389,7 @@ def _queues(plan: Plan) -> Iterator[errors.DbbenchError]:
             )
 
 
-def refused_disks(plan: Plan, results: Path) -> Iterator[errors.DbbenchError]:
+def refused_disks(plan: Plan, results: Path) -> Problems:
     """Yield why disks are refused. Only for a dry run: a resumed run may have left something on
     them.
     """

@@ -35,21 +35,22 @@ NAMED_SHARE: Final = 0.1  # share of the foreign CPU time above which a warning 
 # scatters (docs/method.md has the measurements).
 STEAL_SHARE: Final = 0.02
 
+ProcessKey = tuple[int, int]  # pid and start, because pids are reused
+Tasks = Mapping[ProcessKey, Task]
+
 
 @dataclass(frozen=True)
 class LoadReading:
-    """The machine at one moment. `foreign` and `ours` use (pid, start) as keys because pids are
-    reused.
-    """
+    """The machine at one moment."""
 
     monotonic: float
     cpu: CpuTimes | None
-    ours: Mapping[tuple[int, int], Task]
-    foreign: Mapping[tuple[int, int], Task]
-    kernel: Mapping[tuple[int, int], Task]  # kernel threads; empty: not visible from here
+    ours: Tasks
+    foreign: Tasks
+    kernel: Tasks  # kernel threads; empty: not visible from here
     events: Mapping[str, int] = field(default_factory=dict)
     # Bytes that each process has read from and written to disks, as far as this user may read it.
-    moved: Mapping[tuple[int, int], MovedBytes] = field(default_factory=dict)
+    moved: Mapping[ProcessKey, MovedBytes] = field(default_factory=dict)
     # Processes of other runs of dbbench: pid -> pid of the dbbench that has started them.
     other_runs: Mapping[int, int] = field(default_factory=dict)
 
@@ -102,11 +103,11 @@ def reading(ours: tuple[int, ...] = (), proc: Path | None = None) -> LoadReading
         table = proc_files.tasks(where)
     # Which processes belong to the trial.
     own_pids = _of_our_namespace(table, where) or below((os.getpid(), *ours), table)
-    of_trial = dict[tuple[int, int], Task]()
-    foreign = dict[tuple[int, int], Task]()
-    moved = dict[tuple[int, int], MovedBytes]()
+    of_trial = dict[ProcessKey, Task]()
+    foreign = dict[ProcessKey, Task]()
+    moved = dict[ProcessKey, MovedBytes]()
     # Kernel threads work for everybody, so they are kept apart.
-    kernel = dict[tuple[int, int], Task]()
+    kernel = dict[ProcessKey, Task]()
     monotonic = time.monotonic()
     cpu = proc_files.cpu_times(where)
     for process in table.values():
@@ -156,7 +157,7 @@ def events(proc: Path, cpus: Path = CPUS) -> dict[str, int]:
 def _sum_moves(
     before: LoadReading,
     after: LoadReading,
-    among: Iterable[tuple[int, int]],
+    among: Iterable[ProcessKey],
 ) -> MovedBytes | None:
     """Return the bytes that these processes moved, None if unknown. Ended children count if a
     parent waited for them.
@@ -338,7 +339,7 @@ def _is_dbbench(where: Path, pid: int) -> bool:
     return by_command or any(word.split(b".")[0] == b"dbbench" for word in words)
 
 
-def _grown(before: Mapping[tuple[int, int], Task], after: Mapping[tuple[int, int], Task]) -> float:
+def _grown(before: Tasks, after: Tasks) -> float:
     """Return the CPU seconds used between two readings. The whole life of a terminated process is
     in its parent's `reaped_s`, so its time up to the first reading is subtracted.
     """
@@ -346,9 +347,7 @@ def _grown(before: Mapping[tuple[int, int], Task], after: Mapping[tuple[int, int
     return max(grown, sum(cpu_s for _, cpu_s in _each(before, after)), 0.0)
 
 
-def _each(
-    before: Mapping[tuple[int, int], Task], after: Mapping[tuple[int, int], Task]
-) -> list[tuple[Task, float]]:
+def _each(before: Tasks, after: Tasks) -> list[tuple[Task, float]]:
     used = []
     for key, process in after.items():
         earlier_s = before[key].own_s if key in before else 0.0

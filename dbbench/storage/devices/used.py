@@ -37,6 +37,7 @@ _COMMAND: Final = 120  # longest command line in a message, in characters
 
 
 Statuses = Mapping[str, loop_driver.LoopStatus]
+Users = dict[str, list[str]]  # by name of the device: the evidence of its users, as sentences
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ def targets(names: Sequence[str], statuses: Statuses) -> list[Target]:
     return devices
 
 
-def users_of(devices: Sequence[Target]) -> dict[str, list[str]]:
+def users_of(devices: Sequence[Target]) -> Users:
     """Return the users of each device, with one look at the mounts and open files of all processes."""
     proc = host_proc()
     try:
@@ -168,7 +169,7 @@ def openers_of_each(
     devices: Sequence[Target],
     proc: Path,
     mine: Set[int] = frozenset(),
-) -> dict[str, list[str]]:
+) -> Users:
     """Return processes with a descriptor of each device, except for the descriptors `mine`, and
     those that could not be examined.
     """
@@ -180,7 +181,7 @@ def _openers(
     devices: Sequence[Target],
     proc: Path,
     mine: Set[int] = frozenset(),
-) -> tuple[dict[str, list[str]], list[str]]:
+) -> tuple[Users, list[str]]:
     """Return the processes with a descriptor of each device, and who could not be examined."""
     # A device is opened by its number, an image by its file.
     by_number: dict[int, list[Target]] = defaultdict(list)
@@ -280,7 +281,7 @@ def _with_descriptor(
     return users, _each(proc, look, "the open files")
 
 
-def mounts_of_each(devices: Sequence[Target], proc: Path) -> dict[str, list[str]]:
+def mounts_of_each(devices: Sequence[Target], proc: Path) -> Users:
     """Return mount points of each device, or of what is on it, in every process's mount namespace,
     and the processes that could not be examined.
     """
@@ -288,7 +289,7 @@ def mounts_of_each(devices: Sequence[Target], proc: Path) -> dict[str, list[str]
     return {name: unreadable + texts for name, texts in mounts.items()}
 
 
-def _find_mounts(devices: Sequence[Target], proc: Path) -> tuple[dict[str, list[str]], list[str]]:
+def _find_mounts(devices: Sequence[Target], proc: Path) -> tuple[Users, list[str]]:
     """Return the mounts of each device, and who could not be examined. Each mount is listed once:
     services have namespaces of their own with copies of the same mounts.
     """
@@ -320,7 +321,7 @@ def _find_mounts(devices: Sequence[Target], proc: Path) -> tuple[dict[str, list[
                 places[number, f"{entry.source} is mounted at {entry.point}"].append(who)
 
     unreadable = _each(proc, look, "the mounts")
-    mounts = dict[str, list[str]]()
+    mounts = Users()
     btrfs = sysfs.mounted_btrfs()
     for device in devices:
         mounts[device.name] = [
@@ -352,9 +353,9 @@ def by_loops(device: Target) -> list[str]:
     return loops_of_each([device], loop_driver.statuses(sysfs.disks()))[device.name]
 
 
-def loops_of_each(devices: Sequence[Target], statuses: Statuses) -> dict[str, list[str]]:
+def loops_of_each(devices: Sequence[Target], statuses: Statuses) -> Users:
     """Return loop devices over each device, or over the same file."""
-    users: dict[str, list[str]] = {device.name: [] for device in devices}
+    users: Users = {device.name: [] for device in devices}
     for name, status in statuses.items():
         failure = ""
         if status.failure:
@@ -375,9 +376,9 @@ def _over(device: Target, name: str, status: loop_driver.LoopStatus) -> str:
     return ""
 
 
-def swaps_of_each(devices: Sequence[Target], proc: Path) -> dict[str, list[str]]:
+def swaps_of_each(devices: Sequence[Target], proc: Path) -> Users:
     """Return swap areas on each device."""
-    users: dict[str, list[str]] = {device.name: [] for device in devices}
+    users: Users = {device.name: [] for device in devices}
     for line in (proc / "swaps").read_text(errors="surrogateescape").strip("\n").split("\n")[1:]:
         area = unescape(line.split()[0])
         file = status_of(area)

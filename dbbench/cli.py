@@ -104,10 +104,11 @@ class AllCommands(Commands):
         ctx: click.Context,
         incomplete: str,
     ) -> list[CompletionItem]:
-        named = []
-        for name in COMMANDS:
-            if name.startswith(incomplete):
-                named.append(CompletionItem(name, help=COMMANDS[name][1]))
+        named = [
+            CompletionItem(name, help=COMMANDS[name][1])
+            for name in COMMANDS
+            if name.startswith(incomplete)
+        ]
         if incomplete[:1] != "-":
             return named
         return super().shell_complete(ctx, incomplete)

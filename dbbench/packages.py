@@ -216,10 +216,7 @@ def extra(name: str) -> str:
         listed = importlib.metadata.requires("dbbench") or []
     except importlib.metadata.PackageNotFoundError:
         listed = []
-    lines = []
-    for line in listed:
-        if condition.search(line):
-            lines.append(shlex.quote(condition.sub("", line)))
+    lines = [shlex.quote(condition.sub("", line)) for line in listed if condition.search(line)]
     if not lines:
         return f"install the extra {name}"
     return f"{shlex.quote(sys.executable)} -m pip install {' '.join(lines)}"

@@ -129,10 +129,11 @@ def _clean_fleet(
     # so that no coordinator is collecting trials
     folder = fleet_files.folder_of(results_folder, fleet.name)
     with results.lock(folder):
-        runs = []
-        for name in fleet.runs:
-            if (results_folder / name / "run.json").is_file():
-                runs.append(results_folder / name)
+        runs = [
+            results_folder / name
+            for name in fleet.runs
+            if (results_folder / name / "run.json").is_file()
+        ]
         runs += fleet_files.local_runs(results_folder, fleet.name)
         failed: list[DbbenchError] = []
         left = _clean_each([partial(_clean_run, path) for path in runs], dry_run, failed)

@@ -72,10 +72,11 @@ class Sized:
             return ()
         if self.high - self.low > 1:
             return (self.cells[(self.low + self.high) // 2],)
-        cells = []
-        for end in (self.low, self.high):
-            if 0 <= end < len(self.levels) and self.levels[end].trials < blocks:
-                cells.append(self.cells[end])
+        cells = [
+            self.cells[end]
+            for end in (self.low, self.high)
+            if 0 <= end < len(self.levels) and self.levels[end].trials < blocks
+        ]
         return tuple(cells)
 
 

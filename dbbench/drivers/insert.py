@@ -150,11 +150,11 @@ class InsertLoad:
         """
         assert self.queries is not None
         outcome = self.queries.outcome()
-        per_second: list[float | None] = []
         # The inserts, counted by the second in which they ended.
         batches = Counter(math.floor(utc - outcome.begin_utc) for utc in self.inserted)
-        for second in range(self.warmup + self.measure):
-            per_second.append(float(self.batch * batches[second]))
+        per_second: list[float | None] = [
+            float(self.batch * batches[second]) for second in range(self.warmup + self.measure)
+        ]
         outcome.series.set(RATE, per_second)
         in_window = sum(batches[self.warmup + second] for second in range(self.measure))
         achieved = self.batch * in_window / self.measure

@@ -30,10 +30,9 @@ def log_files(folder: Path, prefix: str) -> list[Path]:
     worker.
     """
     name = re.compile(rf"{re.escape(prefix)}\.\d+(\.\d+)?")
-    logs = []
-    for path in folder.iterdir():
-        if name.fullmatch(path.name) and not path.is_symlink():
-            logs.append(path)
+    logs = [
+        path for path in folder.iterdir() if name.fullmatch(path.name) and not path.is_symlink()
+    ]
     return sorted(logs)
 
 

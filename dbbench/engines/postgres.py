@@ -569,10 +569,7 @@ def backup(server: Server, room: Path) -> list[str] | str:
 def least_log(datadir: Path) -> int:
     """Return the smallest size in bytes that the server accepts for its log: two segments."""
     log = (datadir / "pg_wal").iterdir()
-    sizes = []
-    for file in log:
-        if _SEGMENT.fullmatch(file.name):
-            sizes.append(file.stat().st_size)
+    sizes = [file.stat().st_size for file in log if _SEGMENT.fullmatch(file.name)]
     return 2 * max(sizes, default=0)
 
 

@@ -45,9 +45,7 @@ class PostgresSql(Sql):
         ]
 
     def quote(self, table: str) -> str:
-        names = []
-        for word in table.split(".", 1):
-            names.append('"' + word.replace('"', '""') + '"')
+        names = ['"' + word.replace('"', '""') + '"' for word in table.split(".", 1)]
         return ".".join(names)
 
     def tables(self, connection: Any) -> list[Table]:

@@ -192,10 +192,7 @@ def _prune(trial: Path, seconds_too: bool) -> bool:
     there was any.
     """
     names = ["raw", *_SECONDS] if seconds_too else ["raw"]
-    expired = []
-    for name in names:
-        if os.path.lexists(trial / name):
-            expired.append(trial / name)
+    expired = [trial / name for name in names if os.path.lexists(trial / name)]
     if not expired:
         return False
     with fileio.writing(trial):

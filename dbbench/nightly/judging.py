@@ -300,10 +300,7 @@ def _step(key: str, level: Level, past: Sequence[Night], tonight: Night) -> str 
     recent = [place for place in changepoints(values) if place >= len(values) - RECENT]
     if not recent:
         return None
-    logs = []
-    for ratio in values[recent[-1] :]:
-        if ratio is not None:
-            logs.append(math.log(ratio))
+    logs = [math.log(ratio) for ratio in values[recent[-1] :] if ratio is not None]
     shift = abs(statistics.median(logs) - math.log(level.ratio))
     if shift >= SHIFT:
         return dates[recent[-1]]

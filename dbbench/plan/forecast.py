@@ -259,9 +259,9 @@ def recall(request: PlanRequest, results_folder: Path) -> PlanRequest:
     expanded = with_copies(request.expanded)
     of_runs = _newest(_on_same_device(run.trials, request.plan) for run in _earlier(results_folder))
     trials = list(itertools.chain.from_iterable(of_runs))
-    cells = []
-    for cell in expanded.cells:
-        cells.append(dataclasses.replace(cell, earlier=_earlier_load(cell, trials)))
+    cells = [
+        dataclasses.replace(cell, earlier=_earlier_load(cell, trials)) for cell in expanded.cells
+    ]
     return dataclasses.replace(request, expanded=expanded._replace(cells=tuple(cells)))
 
 

@@ -130,10 +130,7 @@ def cautions(runs: Sequence[LoadedRun]) -> Iterator[Remark]:
     if len(_hosts(runs)) > 1:
         yield remark(RemarkKind.RUNS_DIFFER, what="the host")
     yield from profile_cautions(runs)
-    in_second_kernel = []
-    for run in runs:
-        if run.run.host.get("second_kernel"):
-            in_second_kernel.append(run.path.name)
+    in_second_kernel = [run.path.name for run in runs if run.run.host.get("second_kernel")]
     if in_second_kernel:
         yield remark(RemarkKind.SECOND_KERNEL, runs=", ".join(in_second_kernel))
 

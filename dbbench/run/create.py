@@ -116,11 +116,11 @@ def deaths(folder: RunFolder) -> list[str]:
     """Return the ids of trials that failed because their process died, which is not evidence about
     the filesystem.
     """
-    ids = []
-    for trial in folder.trials:
-        if trial.error is not None and trial.error.id == TrialDied.id:
-            ids.append(trial.id)
-    return ids
+    return [
+        trial.id
+        for trial in folder.trials
+        if trial.error is not None and trial.error.id == TrialDied.id
+    ]
 
 
 def set_killed_aside(folder: RunFolder) -> list[str]:

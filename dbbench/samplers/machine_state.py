@@ -190,10 +190,11 @@ class Processes:
         return values | {("W133", path): self._of_trial(value) for path, value in limits.items()}
 
     def _of_trial(self, limit: str) -> str:
-        lines = []
-        for line in limit.splitlines():
-            if not _OF_DISK.match(line) or line.split()[0] in self._disks:
-                lines.append(line)
+        lines = [
+            line
+            for line in limit.splitlines()
+            if not _OF_DISK.match(line) or line.split()[0] in self._disks
+        ]
         return "\n".join(lines)
 
     def steps(self, root: int) -> int | None:

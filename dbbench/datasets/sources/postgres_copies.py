@@ -431,10 +431,7 @@ def _reset(server: Server) -> tuple[SourceChange, ...]:
         " JOIN pg_database d ON d.oid = s.setdatabase"
         " WHERE s.setrole = 0 AND d.datname = current_database()",
     )
-    names = []
-    for row in settings:
-        if not str(row[0]).startswith("search_path="):
-            names.append(str(row[0]))
+    names = [str(row[0]) for row in settings if not str(row[0]).startswith("search_path=")]
     for name in names:
         execute(server, f'ALTER DATABASE {server.database} RESET "{name.partition("=")[0]}"')
     return changed(SourceChangeKind.DATABASE_SETTINGS, settings=", ".join(names))

@@ -73,10 +73,11 @@ def report_of(verdicts: Verdicts) -> Report:
 
     runs = [loaded.run for loaded in verdicts.runs]
     trials = [trial for loaded in verdicts.runs for trial in loaded.trials]
-    problems = []
-    for trial in trials:
-        if trial.status is Status.FAILED and trial.error:
-            problems.append(f"{trial.id}: {trial.error.id} {trial.error.text}")
+    problems = [
+        f"{trial.id}: {trial.error.id} {trial.error.text}"
+        for trial in trials
+        if trial.status is Status.FAILED and trial.error
+    ]
     names = ", ".join(run.name for run in runs)
     return Report(
         title=names,

@@ -244,10 +244,7 @@ def _results(runs: Sequence[LoadedRun], comparisons: Sequence[GroupSection]) -> 
         "trials": trials,
     }
     # Power-loss labs have results of their own.
-    labs = []
-    for run in runs:
-        if run.lab is not None:
-            labs.append({"run": run.run.name, **plain(run.lab)})
+    labs = [{"run": run.run.name, **plain(run.lab)} for run in runs if run.lab is not None]
     if labs:
         results["powercut"] = labs
     return results

@@ -182,10 +182,9 @@ class PlainLines(Lines):
             case "note":
                 return str(data.get("text"))
             case "run_end":
-                counts = []
-                for word in ("ok", "suspect", "failed"):
-                    if data.get(word):
-                        counts.append(f"{data[word]} {word}")
+                counts = [
+                    f"{data[word]} {word}" for word in ("ok", "suspect", "failed") if data.get(word)
+                ]
                 trials = ", ".join(counts) or "no trials left to run"
                 took = time_text(data.get("seconds") or 0)
                 return f"run {data.get('name')}: {trials} in {took}"

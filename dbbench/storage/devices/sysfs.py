@@ -64,11 +64,8 @@ def disks() -> list[str]:
     """Return the kernel names of all disks, including md, dm and loop devices, without paths of a
     multipath disk.
     """
-    names = []
-    for entry in (SYS / "block").iterdir():
-        if text(entry / "hidden") != "1":
-            names.append(entry.name)
-    return sorted(names)
+    folders = (SYS / "block").iterdir()
+    return sorted(folder.name for folder in folders if text(folder / "hidden") != "1")
 
 
 def other_disks(names: Container[str]) -> tuple[str, ...]:

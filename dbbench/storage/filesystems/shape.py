@@ -138,9 +138,10 @@ def find_shape(
 def largest(fs: Mounted, files: Sequence[Path]) -> tuple[FileShape, ...]:
     """Return the largest of these files with their extents, the largest first."""
     sizes = {path: path.stat().st_size for path in files}
-    shapes = []
-    for path in _largest_first(sizes)[:LARGEST]:
-        shapes.append(FileShape(_below(path, fs.path), sizes[path], extents_of([path])))
+    shapes = [
+        FileShape(_below(path, fs.path), sizes[path], extents_of([path]))
+        for path in _largest_first(sizes)[:LARGEST]
+    ]
     return tuple(shapes)
 
 
@@ -223,10 +224,11 @@ def restored_share(fs: Mounted, files: Sizes) -> float | None:
     """
     if not _compresses(fs):
         return None
-    ends = []
-    for path in _largest_first(files)[:MOST_GROWN]:
-        if files[path]:
-            ends.append((files[path], extents_from(path)))
+    ends = [
+        (files[path], extents_from(path))
+        for path in _largest_first(files)[:MOST_GROWN]
+        if files[path]
+    ]
     return _share(ends, "compressed_bytes")
 
 

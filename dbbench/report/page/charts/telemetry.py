@@ -40,10 +40,9 @@ class Telemetry:
 
     @cached_property
     def warmup(self) -> int:
-        starts = []
-        for names in self.phases.values():
-            if Phase.MEASURE in names:
-                starts.append(names.index(Phase.MEASURE))
+        starts = [
+            names.index(Phase.MEASURE) for names in self.phases.values() if Phase.MEASURE in names
+        ]
         return min(starts, default=0)
 
     @property

@@ -372,10 +372,7 @@ def _caption(
     if chart.ident == "tps":
         facts.append(_stall_text(group, seconds))
     keys = {panel.key for panel in panels}
-    absent = []
-    for each in chart.panels:
-        if each.key not in keys:
-            absent.append(each.title.lower())
+    absent = [each.title.lower() for each in chart.panels if each.key not in keys]
     if absent and chart in ALWAYS:
         facts.append(f"Not recorded: {join_words(absent)}.")
     return " ".join(fact for fact in (chart.caption, *facts) if fact)

@@ -224,7 +224,9 @@ def _read_slow_log(data: bytes) -> list[Statement]:
         base, time, command, text, kind = (word.strip() for word in words)
         # a server names the database when it changes
         database = base.strip("`").replace("``", "`") or database
-        unread -= bool(time) and (command != "Admin" or text.startswith("administrator command"))
+        # Every event with a time has one of the lines that were counted as unread.
+        if time and (command != "Admin" or text.startswith("administrator command")):
+            unread -= 1
         if command == "Admin" or text == "/* No query */":
             continue
         why = refusal(text, "mysql")

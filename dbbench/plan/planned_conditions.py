@@ -159,11 +159,11 @@ def _memory(served: Sequence[Cell]) -> Iterator[str]:
     for cell in served:
         # The memory that can hold data: the limit, else the server's own cache, else all of it.
         limit = cell.memory_bytes
-        could = machine
+        usable_bytes = machine
         if profile_of(cell.engine.name).direct_io:
-            could = own_cache_bytes(settings_of(cell)) or machine
+            usable_bytes = own_cache_bytes(settings_of(cell)) or machine
         if limit is not None and not reason:
-            could = limit
+            usable_bytes = limit
 
         # The tables, compared with it.
         size = tables_bytes(cell)
@@ -171,11 +171,11 @@ def _memory(served: Sequence[Cell]) -> Iterator[str]:
         sized = f"the tables of {title} on {cell.engine.name} take {size_text(size)}"
         if cell.dataset.kind == "source" and COPIED not in cell.dataset.parameters:
             sized += " (estimated)"
-        if could:
-            sized += f", {size / could:.2g} times this ({label(size / could)})"
+        if usable_bytes:
+            sized += f", {size / usable_bytes:.2g} times this ({label(size / usable_bytes)})"
         # What the server gets: no limit, one that cannot be enforced, or the kernel's.
         if limit is None:
-            cache = f"up to {size_text(could)}" if could else "all memory"
+            cache = f"up to {size_text(usable_bytes)}" if usable_bytes else "all memory"
             yield (
                 f"Memory is not limited: {cache} can cache data, and {sized}. Set `memory` in the "
                 "plan to limit it."

@@ -58,16 +58,20 @@ def of_setup(setup: FsSetup) -> str:
     flags = filesystems.promises(setup)
     for engine, tuning in setup.tuning.items():
         settings = merge_settings(("default", ENGINES[engine].defaults(None)), ("fs_setup", tuning))
-        flags = durability.combined(flags, _of(setup, engine, settings, restores=True).flags)
+        flags = durability.combined(
+            flags, _durability_of(setup, engine, settings, restores=True).flags
+        )
     return durability_class(flags)
 
 
 def _of_cell(cell: Cell) -> ServerDurability:
     engine = cell.engine.name
-    return _of(cell.setup, engine, settings_of(cell), ENGINES[engine].PROFILE.restores_pages)
+    return _durability_of(
+        cell.setup, engine, settings_of(cell), ENGINES[engine].PROFILE.restores_pages
+    )
 
 
-def _of(
+def _durability_of(
     setup: FsSetup,
     engine: EngineName,
     settings: Settings,

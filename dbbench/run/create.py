@@ -92,7 +92,10 @@ def refine(folder: RunFolder, precision: float | None, plan: Plan) -> None:
         if not folder.pending:
             finished = {trial.id: trial for trial in folder.trials}
             longer = further(run, finished)
-            run = longer if longer.order != run.order else conclude(longer, finished)[0]
+            # Without a further block, the answers are those of the trials that exist.
+            if longer.order == run.order:
+                longer = conclude(longer, finished)[0]
+            run = longer
         folder.save(run)
 
 

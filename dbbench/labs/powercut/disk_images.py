@@ -134,7 +134,8 @@ def cached_from(
     oldest = log.entries[position].ns - int(DESTAGE_S * 1e9)
     while first > flushed:
         entry = log.entries[first - 1]
-        held += entry.length if entry.disk == disk else 0
+        if entry.disk == disk:
+            held += entry.length
         if entry.ns < oldest or held > cache_bytes:
             break
         first -= 1

@@ -44,7 +44,7 @@ def attach(image: Path, sector_bytes: int = 0) -> Iterator[Device]:
         # The image is checked and opened once; the kernel gets this descriptor.
         file, direct = _open(image)
         stack.callback(os.close, file)
-        _is_free(image, file)
+        _must_be_free(image, file)
         blocks, extents = allocation(image)
         name, fd = _bound(file, direct, sector_bytes)
         sequence, dio = (sysfs.attribute(name, place) for place in ("diskseq", "loop/dio"))
@@ -80,7 +80,7 @@ def _open(image: Path) -> tuple[int, bool]:
     raise DeviceUnusable(f"the image {image} cannot be opened")
 
 
-def _is_free(image: Path, file: int) -> None:
+def _must_be_free(image: Path, file: int) -> None:
     """Refuse an image that another loop device uses, after _SETTLE_S seconds for an ending trial:
     two destroy it.
     """

@@ -245,6 +245,7 @@ def growth(
     tables = _grown_files(fs, before, data)
     log = _grown_files(fs, before, logs)
     ends = [(file.grown_bytes, file.extents) for file in tables[:MOST_GROWN]]
+    # The sum is unknown if the extents of one file are.
     counts = [extents.count for _, extents in ends if extents is not None]
     largest = [*tables[:SHOWN_GROWN], *log[:SHOWN_GROWN]]
     largest.sort(key=lambda file: (-file.grown_bytes, file.path))

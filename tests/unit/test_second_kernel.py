@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.support import second_kernel
-from tests.support.second_kernel import boot
-from tests.support.second_kernel.boot import symvers
+from tests.support.second_kernel.build import symvers
 from tests.support.second_kernel.inside import FAULTS
+from tests.support.second_kernel.smallroot import small_command
 from tests.system.test_second_kernel import CATALOGUE, INSIDE, SYSTEM
 
 BASE = 0x60000000
@@ -87,7 +87,7 @@ def test_other_machines_get_the_reason() -> None:
 
 def test_programs_of_the_small_root_run_from_anywhere() -> None:
     """By its own loader and libraries, under their own name; modules are those of its kernel."""
-    words = boot.small_command(Path("/c"), "modprobe")
+    words = small_command(Path("/c"), "modprobe")
     assert words[0].startswith("/c/lib64/ld-linux")
     assert words[words.index("--argv0") + 1] == "modprobe"
     assert words[-3:] == ["/c/usr/bin/kmod", "-d", "/c"]

@@ -2,7 +2,7 @@
 
 User-mode Linux with native OpenZFS, md, device-mapper and f2fs runs a command on this machine's
 root filesystem. Builds are cached, each in a directory with its key as the name: `KEY/root` is a
-small root (see `boot`). Deleting it only costs the minutes of another build.
+small root (see `smallroot`). Deleting it only costs the minutes of another build.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from typing import Final
 from dbbench import process
 from dbbench.datasets.golden import alone
 from tests.server_roots import DEBIAN, mirror
-from tests.support.second_kernel.boot import LEFT_OUT, BootOrder, KernelFailed, run_child
+from tests.support.second_kernel.boot import BootOrder, run_child
+from tests.support.second_kernel.build import LEFT_OUT, KernelFailed
 
 __all__ = ["CommandEnd", "KernelFailed", "left_out", "run_inside", "small_root", "unavailable"]
 

@@ -24,7 +24,7 @@ from dbbench import process
 from dbbench.machine import libc, threads
 from dbbench.machine.mounts import mounts_of
 from dbbench.machine.namespaces import mount
-from tests.support.second_kernel import boot
+from tests.support.second_kernel import smallroot
 from tests.support.second_kernel.boot import BootOrder
 
 MS_MOVE: Final = 0x2000
@@ -70,13 +70,13 @@ def main(control: str) -> NoReturn:
 
 def _furnish(order: BootOrder, control: Path) -> None:
     small = Path(order.root)
-    room = small / boot.ROOM
+    room = small / smallroot.ROOM
     mount("proc", Path("/proc"), "proc")
     if "devtmpfs" not in {
         entry.fstype for entry in mounts_of(Path("/proc/self")) if entry.point == Path("/dev")
     }:
         mount("dev", Path("/dev"), "devtmpfs")
-    process.run([*boot.small_command(small, "modprobe"), "overlay"], note=False)
+    process.run([*smallroot.small_command(small, "modprobe"), "overlay"], note=False)
     mount("/dev/ubda", room, "ext4")
     for name in ("upper", "work", "root"):
         (room / name).mkdir()
@@ -104,12 +104,14 @@ def _furnish(order: BootOrder, control: Path) -> None:
 
 
 def _programs(small: Path) -> None:
-    for name, file in {**boot.OWN_PROGRAMS, **boot.SPARE_PROGRAMS}.items():
+    for name, file in {**smallroot.OWN_PROGRAMS, **smallroot.SPARE_PROGRAMS}.items():
         path = Path("/usr/sbin") / name
-        if not (small / file).exists() or (name in boot.SPARE_PROGRAMS and process.find(name)):
+        if not (small / file).exists() or (name in smallroot.SPARE_PROGRAMS and process.find(name)):
             continue
         path.unlink(missing_ok=True)
-        path.write_text(f'#!/bin/sh\nexec {shlex.join(boot.small_command(small, name))} "$@"\n')
+        path.write_text(
+            f'#!/bin/sh\nexec {shlex.join(smallroot.small_command(small, name))} "$@"\n'
+        )
         path.chmod(0o755)
 
 

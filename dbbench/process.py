@@ -1,5 +1,5 @@
 """Start programs. This is the only module that does: argument lists, never a shell, with deadlines
-and clear errors.
+and clear errors. The file is long for that reason.
 """
 
 from __future__ import annotations

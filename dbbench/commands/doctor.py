@@ -1,4 +1,7 @@
-"""`dbbench doctor`: what this machine has, what it lacks, and the command that installs it."""
+"""`dbbench doctor`: what this machine has, what it lacks, and the command that installs it.
+
+The file is long because it is a list: one short function for each thing that is checked.
+"""
 
 from __future__ import annotations
 

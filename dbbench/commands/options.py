@@ -1,4 +1,8 @@
-"""Options and arguments that several commands share."""
+"""Options and arguments that several commands share.
+
+The file is long because click's classes for help, groups and types, and the options that use them,
+are read together when a command is written.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""A running MariaDB or MySQL server: connections, counters, flushing."""
+"""A running MariaDB or MySQL server: connections, counters, flushing.
+
+The file is long because it is one class, the counterpart of `postgres_server`.
+"""
 
 from __future__ import annotations
 

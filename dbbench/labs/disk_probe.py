@@ -1,5 +1,7 @@
 """Is this disk fit for a database? Small flushed writes and direct reads in directories, in random
 turns.
+
+The file is long because the facts of a disk decide which of its rates can be believed.
 """
 
 from __future__ import annotations

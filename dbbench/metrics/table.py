@@ -1,4 +1,4 @@
-"""The table of metrics, which page, compare, exports and docs read."""
+"""The table of metrics, which page, compare, exports and docs read. It is long because it is a table."""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 `tomllib` returns values without their places, and tomlkit keeps the text of each item but not its
 line, so a small scanner reads the same text again and notes the line of each key. It only runs on
 text that `tomllib` has accepted and therefore needs no error handling.
+
+The file is long because the errors of the scanner, of pydantic and of the values are noted with the
+same lines.
 """
 
 from __future__ import annotations

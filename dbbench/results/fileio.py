@@ -1,5 +1,8 @@
 """Files of a results folder: written atomically; read by `plain_file`, which follows no link, opens
 only regular files and limits what it reads, because a results folder may come from someone else.
+
+The file is long because every way to open a file is here: what one of them refuses, the others
+must refuse too.
 """
 
 from __future__ import annotations

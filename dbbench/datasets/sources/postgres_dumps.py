@@ -1,5 +1,8 @@
 """Load dumps of pg_dump and pg_dumpall into a running server, line by line (see `scripts`), and
 compare them with what it then has.
+
+The file is long because the script's reader (`PostgresScript`) decides line by line what the loader
+leaves out, so that neither is understood alone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Control groups, version 2 or 1: a group with a memory limit for one server, and the groups of
 other processes. The group counts the server's memory and its page cache. It outlives its
-processes, so the journal records it first.
+processes, so the journal records it first. The file is long because both versions, and systemd above
+them, answer the same questions.
 
 In version 2, systemd owns all groups but those below a unit with Delegate= (systemd.resource-control(5)):
 groups are made below such a unit.

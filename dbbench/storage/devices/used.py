@@ -1,7 +1,7 @@
 """Detect users of a block device: one function per detector, each returning its evidence as
 sentences. None is sufficient: O_EXCL misses plain opens and the same file in a second loop
 device; lsblk does not see other mount namespaces. What cannot be read is reported too, because
-it might be a user.
+it might be a user. The file is long because a device is only free if all detectors say so.
 """
 
 from __future__ import annotations

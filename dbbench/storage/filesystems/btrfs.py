@@ -1,6 +1,8 @@
 """btrfs: copy-on-write, checksums, compression; a mount option or an attribute can disable each of
 them. No tool prints the free space of its data (`dump-tree` omits bitmaps): the trees are read
 with the kernel's search ioctl.
+
+The file is long because all that dbbench does with a family is in one place.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 // Fills the figures of dbbench for a view: values, ranges of the axes, and what the buttons show and hide. How a chart
-// looks and what `meta` and `name` mean is in dbbench/report/page/figures.py. A view has state, width, dark and the shown
-// arms, so that screen, phone and paper use the same code.
+// looks and what `meta` and `name` mean is in dbbench/report/page/charts/: traces.py, figures.py. A view has state, width,
+// dark and the shown arms, so that screen, phone and paper use the same code.
 const words = (item) => (item.name || "").split(" ");
 const NO_DATA = (v) => (v === v ? v : null);
 // plotly interprets some tags in texts.

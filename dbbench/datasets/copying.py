@@ -76,9 +76,10 @@ def restore_copy(
     datadir: Path,
     owner: User,
     progress: Progress = lambda _done, _whole: None,
+    lag_bytes: int = LAG,
 ) -> Restored:
     """Restore `golden` as `datadir`, which does not exist or is an empty directory (its attributes
-    stay), for `owner`. Comparing starts LAG bytes behind the writer. Raises FilesystemFull,
+    stay), for `owner`. Comparing starts `lag_bytes` behind the writer. Raises FilesystemFull,
     and RestoreFailed also if the copy, or the golden copy itself, differs from the manifest.
     """
     manifest = golden.manifest
@@ -88,7 +89,7 @@ def restore_copy(
         for entry in manifest.of_kind("dir"):
             (datadir / entry.path).mkdir(0o700)
         with ThreadPoolExecutor(min(CHECKERS, len(os.sched_getaffinity(0)))) as checkers:
-            written = _delay(_copy_files(golden, datadir, owner, progress))
+            written = _delay(_copy_files(golden, datadir, owner, progress), lag_bytes)
             answers = []
             for entry in written:
                 answers.append((entry, checkers.submit(_equal, datadir / entry.path, entry)))
@@ -107,14 +108,14 @@ def restore_copy(
     return Restored(manifest.logical_bytes, copy_s)
 
 
-def _delay(entries: Iterator[Entry]) -> Iterator[Entry]:
-    """Yield the files, each as soon as more than LAG bytes of it and of later ones were written."""
+def _delay(entries: Iterator[Entry], lag_bytes: int) -> Iterator[Entry]:
+    """Yield the files, each as soon as more than `lag_bytes` of it and of later ones were written."""
     waiting = deque[Entry]()
     lag = 0
     for entry in entries:
         waiting.append(entry)
         lag += entry.size
-        while lag > LAG:
+        while lag > lag_bytes:
             lag -= waiting[0].size
             yield waiting.popleft()
     yield from waiting

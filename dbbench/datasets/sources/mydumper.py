@@ -218,6 +218,6 @@ def _lines(
             if routines:
                 line = without_definer(line)
             yield line.removesuffix(b";\n") + end if routines and line.endswith(b";\n") else line
-    empty = not path.stat().st_size  # a file that the user made for a table without rows
-    if open_ or not (empty or last.endswith(b";\n")):
+    # A file without a line is one that the user made for a table without rows.
+    if open_ or (last and not last.endswith(b";\n")):
         raise incomplete(f"{path.name} ends too early")

@@ -369,7 +369,10 @@ def _limit(plan: Plan) -> Problems:
         if throttles and (sysfs.folder(name) / "partition").exists():
             reasons.append(f"{path} is a partition; only whole disks can be limited")
         if delays and (mapped := delay.delayed_by(name)):
-            reasons.append(f"{mapped} already delays {path}")
+            yield throttle.refusal(
+                f"{mapped} already delays {path}",
+                remedy=f"Use another device, or remove that delay:  dmsetup remove {mapped}",
+            )
     yield from (throttle.refusal(reason) for reason in reasons if reason)
 
 

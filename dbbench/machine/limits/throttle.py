@@ -165,13 +165,22 @@ def obstacle() -> str:
     return f"{where.point} is not writable"
 
 
-def refusal(reason: str, effect: str = "Nothing was changed.") -> DbbenchError:
+_NEEDED: Final = (
+    "Remove it from [device], or run on another host: rates require the controller io or blkio of "
+    "the control groups, delays dm-delay. `dbbench doctor` tries both."
+)
+
+
+def refusal(
+    reason: str,
+    effect: str = "Nothing was changed.",
+    remedy: str = _NEEDED,
+) -> DbbenchError:
     """Return the error of a limit that cannot be enforced."""
     return KernelLacks(
         f"limit in [device] cannot be enforced: {reason}",
         effect=effect,
-        remedy="Remove it from [device], or run on another host: rates require the controller io or "
-        "blkio of the control groups, delays dm-delay. `dbbench doctor` tries both.",
+        remedy=remedy,
     )
 
 

@@ -22,7 +22,7 @@ SHIFT: Final = 0.03  # least shift of a change point; smaller ones are never rep
 FAR: Final = 4.0
 # Few nights do not show how much nights differ: the limit is further away, until by Student's t
 # only this share of harmless nights exceeds it on one side.
-RARE: Final = 0.0005
+RARE: Final = 0.001
 SD_OF_MAD: Final = 1.4826  # standard deviation ÷ median deviation, of normal noise
 EFFICIENCY_OF_MAD: Final = 0.37  # share of the degrees of freedom of a standard deviation
 # with fewer nights than ENOUGH, a larger change is suspected whatever its interval is; a night

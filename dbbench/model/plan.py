@@ -95,7 +95,7 @@ WholeSeconds = Annotated[Seconds, AfterValidator(_check_whole)]
 Deadline = Annotated[Seconds, Field(gt=0)]
 Measure = Annotated[WholeSeconds, Field(ge=1)]
 DeviceBytes = Annotated[Bytes, Field(ge=LEAST_BYTES)]
-MemoryBytes = Annotated[Bytes, Field(ge=2**25)]  # no server starts with less
+MemoryBytes = Annotated[Bytes, Field(ge=2**23)]  # no server starts with less
 
 
 Iops = Annotated[Whole, Field(ge=10, le=10**7)]

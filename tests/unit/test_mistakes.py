@@ -65,7 +65,7 @@ def test_files_in_other_formats(text: str, words: str, folder: Path, printed: An
         ("expect = { ext4 = 'worse' }", '"ext4" must be slower, not'),
         ("deadlines = { load = '1h' }", '"load" is not a key of this table; known: canary'),
         ("deadlines = { mesure = '1h' }", '; did you mean "measure"?'),
-        ("memory = 2", '"memory" must be 32 MiB or more, not 2'),
+        ("memory = 2", '"memory" must be 8 MiB or more, not 2'),
         ("operations = 'backup'", '"operations" must be a list in [ ]'),
         ("[device]\nlimit = 5", '"limit" must be a table in { }'),
     ],

@@ -4,6 +4,7 @@ All tests read the same run of five trials.
 """
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -176,29 +177,27 @@ dataset = { kind = "none" }
 [parameters.clients]
 type = "integer"
 default = 1
-[parameters.option]
-type = "string"
-default = "loops"
-[parameters.value]
-type = "string"
-default = "1"
 """
 
 
 def test_a_load_elsewhere_fails(dbbench: Any, tmp_path: Path) -> None:
-    """The directory of one of two jobs is hidden in a variable."""
-    job = "[a]\nrw=randread\nsize=8m\n[b]\nrw=randread\nsize=8m\n${OPTION}=${VALUE}\n"
+    """A fio that also runs a job in another directory, which a job file cannot."""
     (folder := dbbench.folder / "own/workloads").mkdir(parents=True)
     (folder / "own.toml").write_text(JOB)
-    (folder / "own.fio").write_text(job)
-    (elsewhere := Path("/var/tmp") / tmp_path.name).mkdir(0o777)
+    (folder / "own.fio").write_text("[a]\nrw=randread\nsize=8m\n")
+    # The load's account can reach this folder.
+    (programs := Path("/var/tmp") / tmp_path.name).mkdir()
+    (elsewhere := programs / "elsewhere").mkdir()
     elsewhere.chmod(0o777)
-    load = {"name": "own", "option": "directory", "value": str(elsewhere)}
+    job = f"--name=b --directory={elsewhere} --rw=randread --size=8m --time_based --runtime=9"
+    (fio := programs / "fio").write_text(f'#!/bin/sh\nexec {shutil.which("fio")} "$@" {job}\n')
+    fio.chmod(0o755)
+    dbbench.env["PATH"] = f"{programs}:{os.environ['PATH']}"
+    dbbench.plan(plan("ext4", "files", {"name": "own"}, measure="3s"))
     try:
-        dbbench.plan(plan("ext4", "files", load, measure="3s"))
         dbbench("--path", "own", "run", "plan.toml", "--name", "r", status=1)
     finally:
-        shutil.rmtree(elsewhere)
+        shutil.rmtree(programs)
     (trial,) = dbbench.trials().values()
     assert (trial["status"], trial["error"]["id"]) == ("failed", "E355")
     assert str(elsewhere) in trial["error"]["text"]

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator
 
-from dbbench.labs.powercut.base import BaseImages, Images, Lab, files_of, make_base
+from dbbench.labs.powercut.base_images import BaseImages, Images, Lab, files_of, make_base
 from dbbench.labs.powercut.disk_images import copy
 from dbbench.labs.powercut.targets import Control, control_target
 from dbbench.run.workdir import WorkDir

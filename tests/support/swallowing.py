@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.engines import ENGINES, mysqld
-from dbbench.labs.powercut.base import BaseImages
+from dbbench.labs.powercut.base_images import BaseImages
 from tests.conftest import engine_bin
 
 # Its flushes report success whatever the disk says.

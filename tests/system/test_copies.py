@@ -10,7 +10,7 @@ from dbbench.engines.port import Server
 from dbbench.labs.harm import ATTEMPTS, count_harms, online_copies
 from dbbench.labs.harm.online_copies import COLUMNS, SNAPSHOT, copy_once
 from dbbench.labs.harm.rows import RowWriter, create_table
-from dbbench.labs.powercut.base import BaseImages, Lab, attach, files_of, name_files
+from dbbench.labs.powercut.base_images import BaseImages, Lab, attach, files_of, name_files
 from dbbench.labs.powercut.disk import Log, read_log, serve_disks
 from dbbench.labs.powercut.disk_images import BLOCK, Cut, Media
 from dbbench.labs.powercut.recovery import mount, recover, serving

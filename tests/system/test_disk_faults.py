@@ -18,7 +18,7 @@ from dbbench.errors import DbbenchError
 from dbbench.labs.faults import parse
 from dbbench.labs.harm.disk_faults import CONTROL, GIVEN, fail_disks, fail_once
 from dbbench.labs.harm.rows import MARK
-from dbbench.labs.powercut.base import BaseImages, Lab
+from dbbench.labs.powercut.base_images import BaseImages, Lab
 from dbbench.model import HarmCount, HarmOutcome
 from tests.support.labs import lab_of
 from tests.support.setups import shipped

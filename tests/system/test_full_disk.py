@@ -13,7 +13,7 @@ from dbbench.errors import DbbenchError, FilesystemFull
 from dbbench.labs.harm import full_disk
 from dbbench.labs.harm.full_disk import ROW_BYTES, fill_disk
 from dbbench.labs.harm.rows import RowWriter, create_table
-from dbbench.labs.powercut.base import BaseImages, Lab, attach
+from dbbench.labs.powercut.base_images import BaseImages, Lab, attach
 from dbbench.labs.powercut.recovery import mount, serving
 from dbbench.model import HarmCount
 from tests.support.labs import copied, lab_of

@@ -18,7 +18,7 @@ from dbbench.engines.port import Server
 from dbbench.errors import DbbenchError, EngineDied
 from dbbench.labs.powercut import lab as cutting
 from dbbench.labs.powercut import recording, recovery, witness
-from dbbench.labs.powercut.base import BaseImages, Images, Lab, attach, files_of
+from dbbench.labs.powercut.base_images import BaseImages, Images, Lab, attach, files_of
 from dbbench.labs.powercut.disk_images import Cut
 from dbbench.labs.powercut.recovery import Recovery, mount, serving
 from tests.support.labs import copied, lab_of

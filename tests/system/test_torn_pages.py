@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from dbbench.labs.powercut.base import files_of
+from dbbench.labs.powercut.base_images import files_of
 from dbbench.labs.powercut.disk import Log
 from dbbench.labs.powercut.disk_images import BLOCK, Cut
 from dbbench.labs.powercut.recording import record

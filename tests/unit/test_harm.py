@@ -10,7 +10,7 @@ from dbbench.commands.options import Options
 from dbbench.commands.powercut import conclude, concluding
 from dbbench.errors import DeadlinePassed, Interrupted, LabContradicts, MountFailed
 from dbbench.labs.harm import Attempt, count_harms
-from dbbench.labs.powercut.base import BaseImages, Lab
+from dbbench.labs.powercut.base_images import BaseImages, Lab
 from dbbench.labs.powercut.conclusions import add_up
 from dbbench.labs.powercut.targets import LabTarget
 from dbbench.model import TIME_USED_UP, Conclusion, Durability, EngineSpec, HarmCount, HarmOutcome

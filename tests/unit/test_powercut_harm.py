@@ -9,7 +9,7 @@ import pytest
 
 from dbbench.compare.interval import independent_tries, share_interval, upper_bound
 from dbbench.labs.powercut import targets
-from dbbench.labs.powercut.base import BaseImages
+from dbbench.labs.powercut.base_images import BaseImages
 from dbbench.labs.powercut.conclusions import (
     conclusion,
     contradiction,

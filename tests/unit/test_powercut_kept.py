@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from dbbench.errors import EngineStartFailed
-from dbbench.labs.powercut.base import BaseImages
+from dbbench.labs.powercut.base_images import BaseImages
 from dbbench.labs.powercut.disk import Log, LogEntry, LogWriter, read_log
 from dbbench.labs.powercut.disk_images import BLOCK, SHIFT, Cut, Media, Section, choose_cuts
 from dbbench.labs.powercut.recording import RECORDING, Recording, keep_recording

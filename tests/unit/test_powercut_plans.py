@@ -12,9 +12,9 @@ import synthetic
 from dbbench import plan
 from dbbench.commands.powercut import folder_of_lab
 from dbbench.errors import DeadlinePassed, EngineStartFailed, ResultDamaged, RunNameTaken
-from dbbench.labs.powercut import MEMORY_BYTES, base, phases
-from dbbench.labs.powercut.base import Lab, files_of
-from dbbench.labs.powercut.base import disks as disks_of
+from dbbench.labs.powercut import MEMORY_BYTES, base_images, phases
+from dbbench.labs.powercut.base_images import Lab, files_of
+from dbbench.labs.powercut.base_images import disks as disks_of
 from dbbench.labs.powercut.targets import targets
 from dbbench.model import Cell, FsSetup, Setting
 from dbbench.plan.request import PlanRequest
@@ -140,7 +140,7 @@ def test_each_process_needs_memory_and_no_pool(tmp_path: Path) -> None:
     zfs = dataclasses.replace(ext4, setup=SHIPPED.setup("zfs-8k"))
     lab = Lab(WorkDir(tmp_path), tmp_path, 1, lambda _: None)
     assert lab.process_count(ext4, 2, math.inf) == 3
-    assert lab.process_count(ext4, 64, math.inf) == base.MOST_PROCESSES
+    assert lab.process_count(ext4, 64, math.inf) == base_images.MOST_PROCESSES
     assert lab.process_count(ext4, 2, 3 * MEMORY_BYTES - 1) == 2
     assert lab.process_count(ext4, 2, 0) == 1
     assert lab.process_count(zfs, 2, math.inf) == 1

@@ -15,7 +15,7 @@ from dbbench.labs.harm.flips import flip_bytes
 from dbbench.labs.harm.full_disk import fill_disk
 from dbbench.labs.harm.kills import kill_initializing, kill_twice
 from dbbench.labs.harm.online_copies import copy_running
-from dbbench.labs.powercut.base import BaseImages, Lab, files_of
+from dbbench.labs.powercut.base_images import BaseImages, Lab, files_of
 from dbbench.model import TIME_USED_UP, HarmCount
 
 Attempt = Callable[[Lab, BaseImages, int], list[HarmCount]]

@@ -9,7 +9,7 @@ from functools import partial
 
 from dbbench.errors import DbbenchError
 from dbbench.labs.harm.rows import RowWriter
-from dbbench.labs.powercut.base import BaseImages, Images, Lab
+from dbbench.labs.powercut.base_images import BaseImages, Images, Lab
 from dbbench.labs.powercut.conclusions import add_up, worst
 from dbbench.labs.powercut.recovery import recover
 from dbbench.model import TIME_USED_UP, HarmCount, HarmOutcome

@@ -33,7 +33,7 @@ from dbbench.labs.faults import PROGRAM, DiskFault, Orders, describe
 from dbbench.labs.harm.attempts import look_up, repeat
 from dbbench.labs.harm.flips import kernel_faults
 from dbbench.labs.harm.rows import MARK, RowWriter, create_table
-from dbbench.labs.powercut.base import (
+from dbbench.labs.powercut.base_images import (
     BaseImages,
     Images,
     Lab,

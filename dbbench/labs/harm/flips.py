@@ -23,7 +23,7 @@ from dbbench.engines.port import ChecksData, Server, log_files_of
 from dbbench.engines.sql import cursor_of, rows
 from dbbench.labs.harm.attempts import repeat, untried
 from dbbench.labs.powercut import witness
-from dbbench.labs.powercut.base import BaseImages, Images, Lab, attach, copy_disks, files_of
+from dbbench.labs.powercut.base_images import BaseImages, Images, Lab, attach, copy_disks, files_of
 from dbbench.labs.powercut.conclusions import single
 from dbbench.labs.powercut.phases import phase
 from dbbench.labs.powercut.recovery import check_filesystem, kill, mount, mounted, serving

@@ -27,7 +27,7 @@ from dbbench.errors import (
 )
 from dbbench.labs.harm.attempts import repeat
 from dbbench.labs.harm.rows import SESSIONS, RowWriter, create_table
-from dbbench.labs.powercut.base import BaseImages, Lab, make_base
+from dbbench.labs.powercut.base_images import BaseImages, Lab, make_base
 from dbbench.labs.powercut.conclusions import single
 from dbbench.labs.powercut.phases import phase
 from dbbench.labs.powercut.recovery import check_server, mounted, serving

@@ -22,7 +22,7 @@ from dbbench.engines.sql import rows
 from dbbench.errors import DataCorrupt, DbbenchError, EngineDied, EngineStartFailed
 from dbbench.labs.harm.attempts import look_up, repeat
 from dbbench.labs.harm.rows import RowWriter, create_table
-from dbbench.labs.powercut.base import BaseImages, Lab, copy_disks
+from dbbench.labs.powercut.base_images import BaseImages, Lab, copy_disks
 from dbbench.labs.powercut.conclusions import first_line, single
 from dbbench.labs.powercut.phases import phase
 from dbbench.labs.powercut.recovery import Killed, kill, mounted, serving

@@ -19,7 +19,7 @@ from dbbench.engines.port import log_files_of
 from dbbench.errors import DbbenchError
 from dbbench.labs.harm.attempts import repeat
 from dbbench.labs.harm.rows import MARK, RowWriter, create_table
-from dbbench.labs.powercut.base import BaseImages, Lab, attach
+from dbbench.labs.powercut.base_images import BaseImages, Lab, attach
 from dbbench.labs.powercut.conclusions import single, worst
 from dbbench.labs.powercut.recovery import mount, mounted, serving
 from dbbench.model import HarmCount, HarmOutcome

@@ -16,7 +16,7 @@ from dbbench import __version__, results
 from dbbench.errors import DbbenchError
 from dbbench.labs.harm import attempts_of, count_harms
 from dbbench.labs.powercut import Order, disk_images
-from dbbench.labs.powercut.base import Lab
+from dbbench.labs.powercut.base_images import Lab
 from dbbench.labs.powercut.lab import Tally, examine, try_control
 from dbbench.labs.powercut.phases import STEP_S
 from dbbench.labs.powercut.targets import controls_of, how_often, targets

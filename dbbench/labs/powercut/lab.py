@@ -18,7 +18,7 @@ from typing import Final
 from dbbench.engines import profile_of
 from dbbench.errors import DbbenchError
 from dbbench.labs.powercut import available_bytes, targets
-from dbbench.labs.powercut.base import BaseImages, Lab, disks, files_of, make_base
+from dbbench.labs.powercut.base_images import BaseImages, Lab, disks, files_of, make_base
 from dbbench.labs.powercut.conclusions import (
     by_cause,
     conclusion,

@@ -20,7 +20,7 @@ from dbbench import process
 from dbbench.engines.port import Server
 from dbbench.errors import DbbenchError
 from dbbench.labs.powercut import disk, disk_images, witness
-from dbbench.labs.powercut.base import BaseImages, Lab, attach, files_of, name_files
+from dbbench.labs.powercut.base_images import BaseImages, Lab, attach, files_of, name_files
 from dbbench.labs.powercut.disk import Log
 from dbbench.labs.powercut.disk_images import DESTAGE_S, Cut, Media, Section, copy
 from dbbench.labs.powercut.recovery import (

@@ -19,7 +19,7 @@ from dbbench.engines import ENGINES
 from dbbench.engines.port import ChecksData, Server
 from dbbench.engines.sql import cursor_of
 from dbbench.labs.powercut import witness
-from dbbench.labs.powercut.base import BaseImages, Images, Lab, attach, files_of
+from dbbench.labs.powercut.base_images import BaseImages, Images, Lab, attach, files_of
 from dbbench.labs.powercut.phases import phase, starting
 from dbbench.labs.powercut.targets import LabTarget
 from dbbench.run.record import stopping

@@ -14,6 +14,7 @@ from dbbench.storage.filesystems import btrfs, ext, f2fs, raw, xfs, zfs
 from dbbench.storage.filesystems.common import mount_of
 from dbbench.storage.filesystems.family import (
     Family,
+    Made,
     Mounted,
     MountPoint,
     attributes_of,
@@ -49,6 +50,14 @@ class Directory(Family):
 
     name = "dir"
     in_kernel = False
+
+    def create(
+        self,
+        setup: FsSetup,
+        device: Device,
+        journal: Journal | None = None,
+    ) -> Made:
+        return Made((), "", {})
 
     @contextlib.contextmanager
     def open(

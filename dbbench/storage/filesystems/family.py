@@ -215,10 +215,10 @@ class Family:
         device: Device,
         journal: Journal | None,
     ) -> Made:
-        """Make it on a locked device, whose checks were passed when it was attached; by default there
-        is nothing to make. Raises MakeFailed.
+        """Make it on a locked device, whose checks were passed when it was attached. Raises
+        MakeFailed.
         """
-        return Made((), "", {})
+        raise NotImplementedError
 
     def open(
         self,

@@ -71,9 +71,9 @@ def _entry(
     # An error or warning, by its ID.
     ident = _ident(name, existing)
     if ident is None:
-        elsewhere = _in_catalogues(name, paths) or "All of them:  dbbench explain --all"
         from dbbench.plan.tomlfile import near
 
+        elsewhere = _in_catalogues(name, paths) or "All of them:  dbbench explain --all"
         meant = near(name, list(durability_kinds()))
         raise UnknownName(
             f"no error, warning or durability class has the ID {name!r}{meant}",

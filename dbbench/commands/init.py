@@ -154,7 +154,6 @@ def command(
         text = proposal.text(path, catalog(options.paths))
     # The next command, ready to be copied.
     write_new({path: text})
-    _refuse_small_disk(options, path)
     name = "" if path == Path("plan.toml") else f" {shlex.quote(str(path))}"
     notes = list(_notes(options, path) if answers["dirs"] else _shortages(options, path))
     if not options.json:
@@ -186,30 +185,25 @@ def _notes(options: Options, path: Path) -> Iterator[str]:
         yield f"{error.id} {error.title}: {error.evidence}"
 
 
-def _shortages(options: Options, path: Path) -> Iterator[str]:
-    """Yield what does not fit of a plan that was written. `plan` reports all else."""
+def _shortages(options: Options, path: Path) -> list[str]:
+    """Return what does not fit of a plan that was written; `plan` reports all else. Raises
+    DiskTooSmall, and removes the plan, if its data do not fit on its disk.
+    """
     from dbbench.plan.request import load_request
-    from dbbench.run.disk_space import shortages
+    from dbbench.run.disk_space import fits, shortages
 
+    too_small = list[DbbenchError]()
+    texts = []
     with suppress(DbbenchError):
         request = load_request(str(path), options.paths)
-        for error in shortages(request, options.results_folder):
-            yield f"{error.id} {error.title}: {error.evidence}. {error.remedy}"
-
-
-def _refuse_small_disk(options: Options, path: Path) -> None:
-    """Remove a plan that was written if its data do not fit on its disk. Raises DiskTooSmall."""
-    from dbbench.plan.request import load_request
-    from dbbench.run.disk_space import fits
-
-    found = list[DbbenchError]()
-    with suppress(DbbenchError):  # `plan` reports it
-        request = load_request(str(path), options.paths)
         if request.plan.device.kind == "block":
-            found += fits(request.plan, request.expanded)
-    if found:
+            too_small += fits(request.plan, request.expanded)
+        for error in shortages(request, options.results_folder):
+            texts.append(f"{error.id} {error.title}: {error.evidence}. {error.remedy}")
+    if too_small:
         path.unlink()
-        raise found[0]
+        raise too_small[0]
+    return texts
 
 
 def _image_gib(options: Options, engines: Sequence[str]) -> int:

@@ -13,7 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from dbbench.datasets.sources import safe_files
-from dbbench.datasets.sources.mysql_script import BACKTICKS, is_of_server, unquote, without_definer
+from dbbench.datasets.sources.mysql_script import (
+    BACKTICKS,
+    ROWS_BEGIN,
+    is_of_server,
+    unquote,
+    without_definer,
+)
 from dbbench.datasets.sources.scripts import (
     Tables,
     changed,
@@ -37,8 +43,7 @@ STEPS: Final = (
     "-schema-triggers",
     "-schema-post",
 )
-_ROWS_BEGIN: Final = (b"INSERT ", b"REPLACE ")
-_ROWS: Final = (*_ROWS_BEGIN, b"(", b",")
+_ROWS: Final = (*ROWS_BEGIN, b"(", b",")
 _COUNTS: Final = re.compile(r"^\[`(.+)`\.`(.+)`\]\n(?:(?!\[).*\n)*?rows ?= ?(\d+)", re.MULTILINE)
 _DATABASE: Final = re.compile(rb"CREATE DATABASE .*?" + BACKTICKS)
 _CREATED: Final = re.compile(
@@ -116,7 +121,7 @@ class MydumperFiles:
 
     def _have_rows(self, paths: Iterable[Path]) -> bool:
         """Return whether one of the files inserts a row."""
-        return any(line.startswith(_ROWS_BEGIN) for path in paths for line in self.lines(path))
+        return any(line.startswith(ROWS_BEGIN) for path in paths for line in self.lines(path))
 
     def _parts(self) -> dict[str, dict[Path, int]]:
         """Return the files of rows with their numbers, by table; 0 for a file without a number."""

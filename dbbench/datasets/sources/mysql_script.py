@@ -9,7 +9,7 @@ from typing import Final
 from dbbench.datasets.sources.scripts import Tables, incomplete, lines_of, refuse_message, shown
 from dbbench.engines.innodb import SYSTEM_SCHEMAS
 
-_ROWS_BEGIN: Final = (b"INSERT ", b"REPLACE ")
+ROWS_BEGIN: Final = (b"INSERT ", b"REPLACE ")
 BACKTICKS: Final = rb"`((?:[^`]|``)+)`"
 _USE: Final = re.compile(rb"(USE|CREATE DATABASE(?: /\*.*?\*/)?) " + BACKTICKS)
 _CREATE_MYSQL: Final = re.compile(rb"CREATE TABLE (?:IF NOT EXISTS )?" + BACKTICKS)
@@ -70,7 +70,7 @@ class MysqlScript:
             if line[:1] == b"(" and not self._hidden:
                 yield line
                 continue
-            if line.startswith(_ROWS_BEGIN) and not self._hidden and not self._until_end:
+            if line.startswith(ROWS_BEGIN) and not self._hidden and not self._until_end:
                 self.has_rows = True
                 yield line
                 continue

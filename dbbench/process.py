@@ -1,5 +1,7 @@
 """Start programs. This is the only module that does: argument lists, never a shell, with deadlines
-and clear errors. The file is long for that reason.
+and clear errors.
+
+The file is long because it is the only place where a program is started.
 """
 
 from __future__ import annotations

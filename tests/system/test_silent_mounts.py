@@ -69,6 +69,6 @@ def test_plan_accepts_another_disk(silent: str, dbbench: Any, tmp_path: Path) ->
 
 
 def test_a_run_on_an_image_ends(silent: str, dbbench: Any) -> None:
-    """Each trial asks about the loop device, and its namespaces end although there is no answer."""
+    """Each trial asks the filesystems about its loop device, and ends although one never answers."""
     dbbench.plan(plan("ext4", "files", {"name": "small-files", "files": 100}))
     assert "small-files" in ended(dbbench, "run", "plan.toml", "--quick", "--progress", "none")

@@ -276,7 +276,7 @@ def test_a_delay_adds_to_one_kind_of_io(kind: str, disks: Disks, journal: Journa
 
 
 @DELAYED
-@pytest.mark.skipif(TICK_MS == 1, reason="this kernel delays in steps of 1 ms")
+@pytest.mark.skipif(TICK_MS == 1, reason="no delay is shorter than a step of 1 ms")
 def test_a_delay_of_less_than_a_tick_has_its_reason(disks: Disks, journal: Journal) -> None:
     """The kernel delays a flush by the whole tick."""
     reason = f"steps of {TICK_MS} ms"

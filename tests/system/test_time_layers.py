@@ -1,6 +1,7 @@
 """Planted delays on real servers: the sampler names the layer in which the sessions wait."""
 
 import contextlib
+import multiprocessing
 import os
 import threading
 import time
@@ -41,10 +42,17 @@ def server(request: Any) -> Iterator[Server]:
         yield running
 
 
-@contextlib.contextmanager
-def sessions(server: Server, count: int, work: Callable[[Any, int], None]) -> Iterator[None]:
-    """Run `work(cursor, number)` again and again in that many sessions."""
-    ended = threading.Event()
+def sessions(
+    server: Server, count: int, work: Callable[[Any, int], None]
+) -> contextlib.AbstractContextManager[None]:
+    """Run `work(cursor, number)` again and again in that many sessions of another process.
+
+    A load in this process would share Python's lock with the sampler, which would then see the
+    server mostly at the moment at which a client has sent a statement.
+    """
+    forked = multiprocessing.get_context("fork")
+    begun = forked.Event()
+    ended = forked.Event()
 
     def run(number: int) -> None:
         with contextlib.closing(server.connect()) as connection:
@@ -53,16 +61,29 @@ def sessions(server: Server, count: int, work: Callable[[Any, int], None]) -> It
             while not ended.is_set():
                 work(cursor, number)
 
-    running = [threading.Thread(target=run, args=(number,)) for number in range(count)]
-    for thread in running:
-        thread.start()
-    try:
-        time.sleep(0.3)
-        yield
-    finally:
-        ended.set()
+    def client() -> None:
+        begun.wait()
+        running = [threading.Thread(target=run, args=(number,)) for number in range(count)]
+        for thread in running:
+            thread.start()
         for thread in running:
             thread.join()
+
+    # It is made before the sampler's thread begins: a fork beside other threads may hang.
+    process = forked.Process(target=client, daemon=True)
+    process.start()
+
+    @contextlib.contextmanager
+    def load() -> Iterator[None]:
+        begun.set()
+        try:
+            time.sleep(0.3)
+            yield
+        finally:
+            ended.set()
+            process.join()
+
+    return load()
 
 
 def observed(server: Server, *delays: contextlib.AbstractContextManager[None]) -> dict[str, float]:

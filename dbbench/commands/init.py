@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from dbbench.commands.options import OneOf, Options, command_line, refuse_existing, write_new
+from dbbench.commands.options import OneOf, Options, Time, command_line, refuse_existing, write_new
 from dbbench.engines import SERVERS
 from dbbench.errors import DbbenchError, LiveServerUnreadable, UsageInvalid
 from dbbench.machine import host
@@ -68,7 +68,7 @@ _PROGRAM: Final = "/usr/local/bin/dbbench"
 )
 @click.option(
     "--budget",
-    metavar="TIME",
+    type=Time(),
     help="Time for the whole run, for example 8h.",
 )
 @click.option(
@@ -222,11 +222,8 @@ def _proposal(
     workloads: Sequence[str],
     budget: str | None,
 ) -> Proposal:
-    from dbbench.plan.narrowing import budget_of
     from dbbench.plan.proposal import Proposal, installed_engines
 
-    if budget is not None:
-        budget_of(budget)
     chosen = tuple(name for name in SERVERS if name in engines) or installed_engines()
     disk = str(Path(device).absolute()) if device else None
     directories = tuple(Path(path).absolute() for path in _words(dirs))
@@ -265,7 +262,7 @@ def _ask() -> dict[str, Any]:
     )
     setups = len(paths if dirs else _words(fs))
     usual = max(_USUAL_MIN, least_minutes(setups, len(engines)))
-    budget = click.prompt("Time for the whole run", f"{usual}min", value_proc=_seconds)
+    budget = click.prompt("Time for the whole run", f"{usual}min", type=Time())
     return {
         "dirs": dirs,
         "fs": fs,
@@ -295,16 +292,6 @@ def _engines(text: str) -> list[str]:
         if name not in SERVERS:
             raise click.BadParameter(f"{name} is not one of {', '.join(SERVERS)}")
     return _words(text)
-
-
-def _seconds(text: str) -> str:
-    from dbbench.plan.narrowing import budget_of
-
-    try:
-        budget_of(text)
-    except UsageInvalid as error:
-        raise click.BadParameter(f"{error.evidence}. {error.remedy}") from None
-    return text
 
 
 def _write_units(options: Options, folder: Path) -> None:

@@ -20,7 +20,7 @@ from click.shell_completion import CompletionItem
 
 from dbbench import packages
 from dbbench.errors import EXIT_USAGE, DbbenchError, NotWritable
-from dbbench.units import share_of
+from dbbench.units import seconds_of, share_of
 
 CONTEXT: Final = {
     "help_option_names": ["-h", "--help"],
@@ -321,6 +321,29 @@ class Whole(click.IntRange):
         return number
 
 
+class Time(click.ParamType):  # type: ignore[type-arg]
+    """A time with its unit. The value is the text."""
+
+    name = "time"
+
+    def convert(
+        self,
+        value: Any,
+        param: click.Parameter | None,
+        ctx: click.Context | None,
+    ) -> str:
+        text = str(value).strip()
+        try:
+            seconds = seconds_of(text)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if seconds <= 0:
+            self.fail(f"expected more than 0 s, not {text}", param, ctx)
+        if text[-1].isdigit():
+            self.fail(f"requires a unit: write {text}ms, {text}s or {text}min", param, ctx)
+        return text
+
+
 def put_commands(formatter: click.HelpFormatter, commands: Iterable[click.Command]) -> None:
     """Write the section "Commands" of a help text."""
     with formatter.section("Commands"):
@@ -461,7 +484,7 @@ def plan_options(function: Function) -> Function:
         ),
         click.option(
             "--budget",
-            metavar="TIME",
+            type=Time(),
             help="Run as many blocks as fit in this time, for example 8h.",
         ),
         click.option(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dbbench.commands.options import Options, Whole, command_line
+from dbbench.commands.options import Options, Time, Whole, command_line
 from dbbench.report.text import put, put_json, put_paragraph, put_table, table_text
 from dbbench.units import duration_text, number, seconds_of
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--time",
-    "time",
+    type=Time(),
     default="1min",
     show_default=True,
     help="How long to measure, all directories together.",
@@ -65,14 +65,7 @@ def command(
     """
     from dbbench.labs.disk_probe import probe
 
-    try:
-        seconds = seconds_of(f"{minutes}min" if minutes else time)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--time") from None
-    if seconds <= 0:
-        raise click.BadParameter(f"expected more than 0 s, not {time}", param_hint="--time")
-
-    # The measurement, which takes as long as the user asked for.
+    seconds = seconds_of(f"{minutes}min" if minutes else time)
     with _progress(options, seconds) as tell:
         probed, pairs = probe(directories, seconds, seed, tell)
     if options.json:

@@ -11,6 +11,7 @@ import click
 from dbbench import __version__
 from dbbench.commands.options import (
     Options,
+    Time,
     Whole,
     command_line,
     plan_argument,
@@ -21,18 +22,6 @@ from dbbench.commands.options import (
 from dbbench.commands.run import drive, wipe_option
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_TRIAL_FAILED
 from dbbench.units import seconds_of
-
-
-def _parse_ms(_ctx: click.Context, _param: click.Parameter, value: str | None) -> float | None:
-    if value is None:
-        return None
-    try:
-        milliseconds = 1000 * seconds_of(value)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from None
-    if milliseconds <= 0:
-        raise click.BadParameter(f"expected more than 0, not {value}")
-    return milliseconds
 
 
 @command_line(
@@ -49,9 +38,7 @@ def _parse_ms(_ctx: click.Context, _param: click.Parameter, value: str | None) -
 )
 @click.option(
     "--p99",
-    "p99_ms",
-    metavar="TIME",
-    callback=_parse_ms,
+    type=Time(),
     help="Longest p99 latency, for example 20ms.",
 )
 @plan_options
@@ -62,7 +49,7 @@ def command(
     options: Options,
     plan_file: str,
     rate: int,
-    p99_ms: float | None,
+    p99: str | None,
     wipe: tuple[str, ...],
     **narrowing: Any,
 ) -> int:
@@ -104,7 +91,7 @@ def command(
     most = searches * (levels.bit_length() + 2 * request.plan.blocks)
     searched = request.expanded._replace(order=request.expanded.order[:most])
     check_run(replace(request, expanded=searched), plan_file, root, folder, wipe)
-    search = Search(rate, p99_ms)
+    search = Search(rate, 1000 * seconds_of(p99) if p99 else None)
     if folder is None:
         empty = replace(request, expanded=request.expanded._replace(order=()))
         folder = RunFolder(create(root, empty, None, __version__, search=search))

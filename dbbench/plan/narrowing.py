@@ -64,7 +64,7 @@ def narrow(plan: Plan, to: Narrowing) -> Plan:
     if to.budget is not None:
         plan = replace(
             plan,
-            budget_s=budget_of(to.budget),
+            budget_s=seconds_of(to.budget),
             blocks=LEAST_BLOCKS,
         )
     if blocks is not None:
@@ -101,22 +101,6 @@ def at_rate(plan: Plan, available: Catalog, rate: int) -> Plan:
         parameters = {**workload.parameters, "rate": rate}
         workloads.append(replace(workload, parameters=parameters, sweeps=sweeps))
     return replace(plan, workload=tuple(workloads), budget_s=None, repeat_suspect=False)
-
-
-def budget_of(written: str) -> float:
-    """Return the seconds of a budget on the command line, where hours are meant more often than the
-    seconds of a bare number. Raises UsageInvalid.
-    """
-    try:
-        seconds = seconds_of(written)
-        if seconds > 0 and written.strip()[-1].isalpha():
-            return seconds
-        reason = "it has no unit" if seconds else "must be more than 0 s"
-    except ValueError as error:
-        reason = str(error)
-    raise UsageInvalid(
-        f"invalid --budget {written}: {reason}", remedy="Give a time such as 90min or 8h."
-    )
 
 
 def _only(plan: Plan, entries: Sequence[str]) -> Plan:

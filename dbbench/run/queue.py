@@ -30,7 +30,7 @@ from dbbench.run.record import Record
 from dbbench.run.recover import RELEASE_S, give_back
 from dbbench.storage import devices
 from dbbench.storage.devices import image
-from dbbench.units import size_text
+from dbbench.units import count, size_text
 
 _REFUSED: Final = (errors.MakeFailed.id, errors.MountFailed.id, errors.SetupNotInForce.id)
 # statuses of errors that are raised before anything is measured, often with "Nothing was changed."
@@ -228,7 +228,9 @@ class Queue:
         longer = extend(self.run, lambda spec: self.folder.trial(spec).status)
         if more := len(longer.order) - len(self.run.order):
             self.folder.save(longer)
-            text = f"{more} more trials: blocks with a suspect trial are repeated as a whole"
+            text = (
+                f"{count(more, 'more trial')}: blocks with a suspect trial are repeated as a whole"
+            )
             self._emit(Event("note", {"text": text, "total": len(longer.order)}))
 
     def _add_block(self) -> None:
@@ -251,7 +253,7 @@ class Queue:
                 levels = [longer.cell(spec.cell).limit for spec in more]
                 names = dict.fromkeys(level.name for level in levels if level is not None)
                 why = f"at {', '.join(names)}"
-            text = f"{len(more)} more trials, block {more[0].block}: {arms}, {why}"
+            text = f"{count(len(more), 'more trial')}, block {more[0].block}: {arms}, {why}"
             self._emit(Event("note", {"text": text, "total": len(longer.order)}))
 
     def _drive(self, spec: TrialSpec) -> None:

@@ -127,6 +127,7 @@ def command(
     from dbbench.plan.narrowing import Narrowing
     from dbbench.plan.request import able, load_request, take_share
     from dbbench.results import RunFolder
+    from dbbench.results.fileio import kept_if_used
     from dbbench.results.merging import keep_scripts
     from dbbench.run.create import choose, create, is_complete, must_be_of, refine, scripts_of
     from dbbench.run.preflight import check_run
@@ -155,21 +156,24 @@ def command(
 
     # Everything that can refuse the run does so before it has a folder.
     check_run(within_budget, plan_file, root, folder, wipe)
-    if folder is None:
-        folder = RunFolder(create(root, request, name, __version__, precision))
-    keep_scripts(folder.path, scripts_of(request))
-    notes = []
-    if allowance is not None:
-        notes.append(allowance.text)
-        expected = forecast(within_budget, root)
-        # An assumed scatter would be corrected by the run itself.
-        if expected.runs and expected.difference is not None:
-            notes.append(expected.text)
-    path = folder.path
-    notes += notes_of(folder)
-    with notifying(notify, path, request.plan.name), resumable(resume_command(options, path.name)):
-        drive(options, folder, request.sha256, wipe, notes)
-        return _conclude(options, path)
+    made = folder is None
+    with kept_if_used(root):
+        if folder is None:
+            folder = RunFolder(create(root, request, name, __version__, precision))
+        keep_scripts(folder.path, scripts_of(request))
+        notes = []
+        if allowance is not None:
+            notes.append(allowance.text)
+            expected = forecast(within_budget, root)
+            # An assumed scatter would be corrected by the run itself.
+            if expected.runs and expected.difference is not None:
+                notes.append(expected.text)
+        path = folder.path
+        notes += notes_of(folder)
+        resume = resume_command(options, path.name)
+        with notifying(notify, path, request.plan.name), resumable(resume):
+            drive(options, folder, request.sha256, wipe, notes, new=made)
+            return _conclude(options, path)
 
 
 def notes_of(folder: RunFolder) -> Iterator[str]:
@@ -200,7 +204,9 @@ def notifying(words: str | None, path: Path, plan: str) -> Iterator[None]:
     finally:
         if words is not None:
             # How it ended, for a program: a state, and the numbers of trials.
-            statuses = [trial.status.value for trial in load_run(path).trials]
+            # The folder of a run that was refused is gone.
+            trials = load_run(path).trials if path.exists() else ()
+            statuses = [trial.status.value for trial in trials]
             state = "ok"
             if isinstance(error, Interrupted | Terminated):
                 state = "stopped"
@@ -232,8 +238,12 @@ def drive(
     sha256: str,
     wipe: tuple[str, ...],
     notes: Sequence[str],
+    *,
+    new: bool,
 ) -> None:
-    """Run what is left of a run, with progress. Raises Interrupted or Terminated with how to resume."""
+    """Run what is left of a run, with progress; `new`: this command has made its folder. Raises
+    Interrupted or Terminated with how to resume.
+    """
     from dbbench.commands.resuming import resume_command
     from dbbench.model.events import Event
     from dbbench.plan.planned_conditions import limits
@@ -252,7 +262,7 @@ def drive(
                 texts.append(f"running {trial} again because its process died ({TrialDied.id})")
             for text in texts:
                 emit(Event("note", {"text": text}))
-            execute(folder.path, sha256, wipe=wipe, emit=emit)
+            execute(folder.path, sha256, wipe=wipe, emit=emit, new=new)
     except (KeyboardInterrupt, Interrupted, Terminated) as stop:
         kind = type(stop) if isinstance(stop, DbbenchError) else Interrupted
         raise kind(

@@ -92,13 +92,14 @@ def command(
     searched = request.expanded._replace(order=request.expanded.order[:most])
     check_run(replace(request, expanded=searched), plan_file, root, folder, wipe)
     search = Search(rate, 1000 * seconds_of(p99) if p99 else None)
+    made = folder is None
     if folder is None:
         empty = replace(request, expanded=request.expanded._replace(order=()))
         folder = RunFolder(create(root, empty, None, __version__, search=search))
     keep_scripts(folder.path, scripts_of(request))
     begin_search(folder, search)
     if folder.pending or deaths(folder):
-        drive(options, folder, request.sha256, wipe, [])
+        drive(options, folder, request.sha256, wipe, [], new=made)
     return _conclude(options, folder)
 
 

@@ -35,7 +35,7 @@ from dbbench.model import (
 )
 from dbbench.model.run import COPIED
 from dbbench.process import User
-from dbbench.results.fileio import lock_file, naming_full, sha256, sync
+from dbbench.results.fileio import kept_if_used, lock_file, naming_full, sha256, sync
 from dbbench.units import bytes_of, size_text
 
 Tell = Callable[[str], None]  # receives a few words about the current step
@@ -149,8 +149,7 @@ def ensure(
     cache = cache or cache_folder()
     place = dataclasses.replace(place, tablespace_bytes=made_of.tablespace_bytes)
     folder = cache / made_of.key
-    cache.mkdir(0o755, parents=True, exist_ok=True)
-    with alone(lock_of(folder), tell):
+    with kept_if_used(cache), alone(lock_of(folder), tell):
         golden = load(folder)
         if golden is None:
             shutil.rmtree(folder, ignore_errors=True)  # a damaged copy
@@ -305,13 +304,20 @@ def exists(key: str, cache: Path | None = None) -> bool:
 @contextlib.contextmanager
 def alone(lock: Path, tell: Callable[[str], None]) -> Iterator[None]:
     """Hold the lock of a golden copy exclusively within the block; wait if another process holds
-    it.
+    it. An error in the block removes the file, and who waits for it makes another.
     """
-    with lock_file(lock) as (fd, locked):
-        if not locked:
-            tell("waiting for another process that uses the same golden copy")
-            fcntl.flock(fd, fcntl.LOCK_EX)
-        yield
+    while True:
+        with lock_file(lock) as (fd, locked):
+            if not locked:
+                tell("waiting for another process that uses the same golden copy")
+                fcntl.flock(fd, fcntl.LOCK_EX)
+            if os.fstat(fd).st_nlink:
+                try:
+                    yield
+                except BaseException:
+                    lock.unlink(missing_ok=True)
+                    raise
+                return
 
 
 def make_room(cache: Path, needed: int) -> None:

@@ -235,7 +235,7 @@ def run_to_end(
     text = limits(request.plan, request.expanded.cells)
     if text:
         emit(Event("note", {"text": text}))
-    execute(path, request.sha256, wipe=wipe, emit=emit)
+    execute(path, request.sha256, wipe=wipe, emit=emit, new=folder is None)
     return results.load_run(path)
 
 

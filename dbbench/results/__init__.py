@@ -29,6 +29,7 @@ from dbbench.results.runs import (
     FLEETS,
     INDEX_NAME,
     create_run,
+    discard,
     drivable,
     index_rows,
     list_results,

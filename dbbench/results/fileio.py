@@ -143,13 +143,29 @@ def try_lock(fd: int) -> bool:
 
 
 @contextlib.contextmanager
+def kept_if_used(folder: Path) -> Iterator[None]:
+    """Make a directory and its parents; if an error ends the block, those that are still empty are
+    removed again.
+    """
+    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):
+            for path in made:
+                path.rmdir()
+        raise
+
+
+@contextlib.contextmanager
 def lock_file(path: Path) -> Iterator[tuple[int, bool]]:
     """Create the file if missing; yield its descriptor, and whether it could be locked within the
-    block.
+    block. A file that was removed meanwhile does not count as locked.
     """
     fd = own_file(path, os.O_RDWR, 0o644)
     try:
-        yield fd, try_lock(fd)
+        yield fd, try_lock(fd) and os.fstat(fd).st_nlink > 0
     finally:
         os.close(fd)
 

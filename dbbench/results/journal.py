@@ -123,16 +123,16 @@ class Journal:
         """
         return [
             path
-            for kind, path in self._holdings()
+            for kind, path in self.holdings()
             if kind == what and _is_ours(what, path, self.tag)
         ]
 
     def foreign(self) -> list[tuple[str, str]]:
         return [
-            (kind, path) for kind, path in self._holdings() if not _is_ours(kind, path, self.tag)
+            (kind, path) for kind, path in self.holdings() if not _is_ours(kind, path, self.tag)
         ]
 
-    def _holdings(self) -> list[tuple[str, str]]:
+    def holdings(self) -> list[tuple[str, str]]:
         held: dict[tuple[str, str], None] = {}
         # What was taken and not given back, in the order of taking.
         for entry in self.entries():

@@ -42,7 +42,7 @@ def create_run(results: Path, run: model.Run, plan_text: str) -> Path:
     left while creating a run with this name is removed, unless a process is still using it.
     """
     folder = results / run.name
-    making = results / f".{run.name}.{os.getpid()}.new"
+    making = _hidden(folder)
     # A process that was killed here has left its hidden directory.
     for left in results.glob(f".{run.name}.*.new"):
         maker = left.name.split(".")[-2]
@@ -64,6 +64,19 @@ def create_run(results: Path, run: model.Run, plan_text: str) -> Path:
     finally:
         shutil.rmtree(making, ignore_errors=True)
     return folder
+
+
+def discard(folder: Path) -> None:
+    """Remove the directory of a run: at once for others, because it is renamed first."""
+    hidden = _hidden(folder)
+    with writing(folder):
+        folder.rename(hidden)
+        shutil.rmtree(hidden)
+
+
+def _hidden(folder: Path) -> Path:
+    """Return the name that the directory of a run has while this process makes or removes it."""
+    return folder.with_name(f".{folder.name}.{os.getpid()}.new")
 
 
 def runs(results: Path) -> list[Path]:

@@ -45,14 +45,17 @@ def execute(
     wipe: tuple[str, ...] = (),
     emit: Emit,
     stop: Stop | None = None,
+    new: bool = False,
 ) -> None:
     """Run the remaining trials of the run in `path`. Every process compares `sha256`, the identity
-    of the user's plan, with run.json. `stop`: of a caller that is not the main thread. Raises
-    RunLocked, the error of a trial that could not begin, Interrupted and Terminated; the same
-    command resumes the run.
+    of the user's plan, with run.json. `stop`: of a caller that is not the main thread. `new`: the
+    command has made the folder, which leaves with a run that is refused. Raises RunLocked, the
+    error of a trial that could not begin, Interrupted and Terminated; the same command resumes
+    the run.
     """
     with (
         results.lock(path),
+        _removing(path) if new else contextlib.nullcontext(),
         contextlib.nullcontext(stop) if stop else stoppable() as stop,
         Launcher(worker.__name__, path / LOG, emit, stop) as launcher,
     ):
@@ -66,6 +69,26 @@ def execute(
             queue.work_off()
         image.give_back_images(queue.folder.journal, RELEASE_S)
         queue.conclude(began)
+
+
+@contextlib.contextmanager
+def _removing(path: Path) -> Iterator[None]:
+    """Remove the run's folder if an error ends the block before anything was measured. It stays if
+    it says what else is left: images, disks that were written, the log of a fault.
+    """
+    try:
+        yield
+    except (errors.Interrupted, errors.Terminated):
+        raise
+    except errors.DbbenchError:
+        # The error itself counts, whatever becomes of the folder.
+        with contextlib.suppress(errors.DbbenchError, OSError):
+            journal = RunFolder(path).journal
+            left = [*results.list_results(path), *journal.holdings(), *journal.written_disks()]
+            log = path / LOG
+            if not left and not (log.exists() and log.stat().st_size):
+                results.discard(path)
+        raise
 
 
 def name_writes(error: errors.DbbenchError, folder: RunFolder, built: Sequence[str]) -> None:

@@ -9,6 +9,10 @@ from typing import Any, Final
 import pytest
 
 from dbbench import cli
+from dbbench.errors import EXIT_USAGE
+from dbbench.plan.narrowing import Narrowing
+from dbbench.plan.request import load_request
+from dbbench.run.create import create
 from tests.support.plans import plan
 
 pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf", "fio")
@@ -51,6 +55,14 @@ def full_directory(folder: Path) -> str:
 
 
 TRUNCATED: Final = gzip.compress((HEAD + COPY * 4000 + "\\.\n" + END).encode())[:-12]
+ROWS: Final = f"{COPY}\\.\n{END}"
+# Only the server sees what is wrong with these, while it loads them.
+BUILDING: Final = {
+    "column-missing": HEAD + ROWS.replace("(a)", "(b)"),
+    "extension-missing": HEAD + "CREATE EXTENSION nothing;\n" + ROWS,
+    "row-twice": HEAD + "ALTER TABLE t ADD PRIMARY KEY (a);\n" + ROWS.replace("1\n", "1\n1\n"),
+}
+
 CASES: Final = {
     "dump-cut-off": ("E323", dump(HEAD + COPY)),
     "dump-without-end": ("E323", dump(HEAD)),
@@ -72,6 +84,7 @@ CASES: Final = {
     "directory-missing": ("E101", directory("DIR/none")),
     "directory-in-use": ("E101", full_directory),
     "directory-of-the-kernel": ("E101", directory("/proc/sys")),
+    **{name: ("E501", dump(text)) for name, text in BUILDING.items()},
 }
 
 
@@ -94,12 +107,7 @@ def test_a_refused_run_leaves_nothing(
 ) -> None:
     """The results, the cache, the home and the directory of the command are as before."""
     ident, text_of = CASES[name]
-    for folder in ("home", "cache", "results", "tmp"):
-        (tmp_path / folder).mkdir()
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("DBBENCH_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    monkeypatch.chdir(tmp_path)
+    isolate(tmp_path, monkeypatch)
     Path("plan.toml").write_text(text_of(tmp_path))
     before = everything(tmp_path)
     status = cli.run(["run", "plan.toml"])
@@ -107,3 +115,36 @@ def test_a_refused_run_leaves_nothing(
     assert (status in (2, 5), ident in said) == (True, True), said
     after = everything(tmp_path)
     assert {path for path in after if before.get(path) != after[path]} == set()
+
+
+def test_a_run_that_existed_stays_when_it_is_refused(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    nothing_left: None,
+) -> None:
+    """Resuming keeps the folder; --notify is told of both refusals, with and without a folder."""
+    isolate(tmp_path, monkeypatch)
+    Path("plan.toml").write_text(dump(BUILDING["row-twice"])(tmp_path))
+    notified = Path("notified")
+    notified.touch()
+    told = Path("told")
+    told.write_text(f"#!/bin/sh\ncat >>{notified.resolve()}\n")
+    told.chmod(0o755)
+    words = ["run", "plan.toml", "--notify", str(told.resolve())]
+    assert cli.run(words) == EXIT_USAGE
+    assert not Path("results").exists()
+    request = load_request("plan.toml", [], Narrowing())
+    folder = create(Path("results").resolve(), request, None, "0")
+    assert cli.run(words) == EXIT_USAGE
+    assert (folder / "run.json").exists()
+    assert notified.read_text().count('"id": "E501"') == 2
+
+
+def isolate(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give the command a home, a cache and a directory below the folder."""
+    for name in ("home", "tmp"):
+        (folder / name).mkdir()
+    monkeypatch.setenv("HOME", str(folder / "home"))
+    monkeypatch.setenv("DBBENCH_CACHE", str(folder / "cache"))
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "tmp"))
+    monkeypatch.chdir(folder)

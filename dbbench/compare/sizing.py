@@ -8,9 +8,10 @@ import itertools
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from dbbench.compare import time_layers
 from dbbench.model import Cell, DeviceLimit, Run, Search, Status, Trial, without_levels
 from dbbench.units import grouped
 
@@ -33,7 +34,7 @@ class VolumeLevel:
     trials: int = 0
     tps: float | None = None
     p99_ms: float | None = None
-    instead: str = ""  # what limits it other than the device: "CPU", "client"
+    instead: str = ""  # what limits it other than the device: "CPU", "client", "other"
 
     @property
     def holds(self) -> bool:
@@ -132,13 +133,15 @@ def _level(cell: Cell, trials: Sequence[Trial], search: Search) -> VolumeLevel:
     held = sum(_holds(trial, search) for trial in trials)
     tps = [rate for trial in trials if (rate := trial.summary.get("tps")) is not None]
     p99_ms = [time for trial in trials if (time := trial.summary.get("p99_ms")) is not None]
+    any_rate = replace(search, p99_ms=None)
+    too_slow = sum(_holds(trial, any_rate) for trial in trials) <= len(trials) / 2
     return VolumeLevel(
         limit,
         held,
         len(trials),
         statistics.median(tps) if tps else None,
         statistics.median(p99_ms) if p99_ms else None,
-        _instead(trials),
+        _instead(trials, too_slow),
     )
 
 
@@ -152,14 +155,19 @@ def _holds(trial: Trial, search: Search) -> bool:
     return search.p99_ms is None or (p99_ms is not None and p99_ms <= search.p99_ms)
 
 
-def _instead(trials: Sequence[Trial]) -> str:
-    """Return what was busy in most of the trials; "" if it was not more than the device."""
-    clients = sum(any(warning.id == "W016" for warning in trial.warnings) for trial in trials)
-    if 2 * clients > len(trials):
+def _instead(trials: Sequence[Trial], too_slow: bool) -> str:
+    """Return what limited the trials other than the device: "CPU", "client", "other" or "".
+    `too_slow`: they missed the rate.
+    """
+    word = time_layers.limit(trials)
+    # Sessions were free for a rate that did not come.
+    if word == "client" or (too_slow and word == "rate"):
         return "client"
     # The CPU time includes that of other processes, which W012 reports.
     alone = [trial for trial in trials if all(warning.id != "W012" for warning in trial.warnings)]
     busy = sum((trial.summary.get("cpu_pct") or 0.0) > BUSY_PCT for trial in alone)
-    if 2 * busy > len(trials):
+    if word == "CPU" or 2 * busy > len(trials):
         return "CPU"
+    if too_slow and not any(map(time_layers.is_full, trials)):
+        return "other"
     return ""

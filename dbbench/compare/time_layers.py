@@ -90,12 +90,12 @@ def limit(trials: Sequence[Trial]) -> str:
     if limiting == "client" and trials[0].parameters.get("rate"):
         return "rate"
     # At a full device, locks wait for it too.
-    if limiting not in ("CPU", "client") and all(map(_is_full, trials)):
+    if limiting not in ("CPU", "client") and all(map(is_full, trials)):
         return "limit"
     return limiting
 
 
-def _is_full(trial: Trial) -> bool:
+def is_full(trial: Trial) -> bool:
     """Whether the device reached the plan's limit, or waited for a delay of it."""
     if trial.limit is None:
         return False

@@ -247,7 +247,7 @@ def _check_windows(
             f"the budget of {duration_text(budget_s)} is too short: warm-up and windows of "
             f"{count(blocks, 'block')} of {count(len(windows), 'trial')} take "
             f"{duration_text(load_s)}",
-            remedy="Raise `budget`, shorten `warmup` and `measure`, or select fewer setups with "
+            remedy="Raise `budget`, shorten `warmup`, `measure` or lists, or select fewer setups with "
             "--fs.",
         )
 

@@ -41,20 +41,8 @@ Named = TypeVar("Named", bound="DataclassInstance")
 Key = tuple[str | int, ...]  # ("workload", 0, "clients")
 
 MOST_BYTES: Final = 2**18  # size of a file; the longest known plan has a tenth of it
-# Settings of the whole machine that people want to vary.
-_OF_HOST: Final = (
-    "dirty_background_bytes",
-    "dirty_background_ratio",
-    "dirty_bytes",
-    "dirty_expire_centisecs",
-    "dirty_ratio",
-    "huge_pages",
-    "nr_hugepages",
-    "preempt",
-    "swappiness",
-    "thp",
-    "transparent_hugepage",
-)
+# Words in the names of settings of the whole machine that people want to vary.
+_OF_HOST: Final = ("dirty_", "huge", "preempt", "swappiness", "thp")
 _GLOBAL: Final = (
     ": a trial does not change what other programs of the machine use. Set it yourself and compare "
     "two runs"
@@ -440,7 +428,8 @@ def _unknown_keys(
             if name in fields:
                 _unknown_keys(document, fields[name], item, (*key, name))
             else:
-                hint = _GLOBAL if name in _OF_HOST else did_you_mean(name, fields)
+                of_host = any(word in name for word in _OF_HOST)
+                hint = _GLOBAL if of_host else did_you_mean(name, fields)
                 document.flaw((*key, name), f'unknown key "{name}"{hint}')
 
 

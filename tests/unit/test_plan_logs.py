@@ -130,8 +130,8 @@ RAW = (
         (
             SWEPT,
             "blocks = 2",
-            "device.dirty_ratio = [5, 20]",
-            'plan.toml:3  unknown key "dirty_ratio": a trial does not change what other programs',
+            "device.vm_dirty_ratio = [5, 20]",
+            'plan.toml:3  unknown key "vm_dirty_ratio": a trial does not change what other programs',
         ),
         (
             SWEPT,

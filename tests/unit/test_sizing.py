@@ -3,19 +3,24 @@
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dbbench.compare import sizing
 from dbbench.errors import PlanInvalid
 from dbbench.model import (
+    CeilingFacts,
     Cell,
     DeviceLimit,
     DeviceLimits,
+    DeviceRate,
     DeviceSpec,
+    LimitFacts,
     Run,
     Search,
     Status,
+    TimeFacts,
     Trial,
     TrialSpec,
     TrialWarning,
@@ -148,6 +153,23 @@ def test_the_cpu_is_named_if_the_trials_used_it_alone(
         trials[name] = replace(trial, summary=summary, warnings=listed)
     (each,) = sizing.size_setups(run, trials)
     assert (each.levels[-1].instead == "CPU") is named
+
+
+@pytest.mark.parametrize(
+    ("iops", "client", "what"),
+    [(50.0, 0.2, "something else"), (99.0, 0.2, ""), (50.0, 0.8, "the client")],
+)
+def test_a_limit_that_was_not_reached_is_said(iops: float, client: float, what: str) -> None:
+    """Nor is the device the limit if sessions were free while the rate was missed."""
+    run, trials = measured(run_of(), lambda *_: False)
+    rates = CeilingFacts(rates=(DeviceRate("writes", "IOPS", iops, False),))
+    time = TimeFacts(shares={"client": client, "log": 1 - client})
+    facts: dict[str, Any] = {"ceiling": rates, "time": time, "parameters": {"rate": 1000}}
+    limit = LimitFacts(DeviceLimit(iops=100))
+    trials = {name: replace(trial, limit=limit, **facts) for name, trial in trials.items()}
+    (section,) = sections(loaded(run, trials))
+    cause = f"At L6, {what} limited ext4, not the device: a larger volume may not help."
+    assert section.sentences[1:] == ((cause,) if what else ())
 
 
 def test_a_setup_whose_trials_fail_is_given_up() -> None:

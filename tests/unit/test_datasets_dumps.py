@@ -45,6 +45,13 @@ def mysql_script(*lines: str) -> tuple[MysqlScript, str]:
         "SET\nGLOBAL max_connections = 1;",
         "SET @a = 1,\nGLOBAL max_connections = 1;",
         "SET @a = 1; SET GLOBAL max_connections = 1;",
+        "SELECT ';'; SET GLOBAL max_connections = 1;",
+        "/*!50003 SELECT 1 */; /*!50003 SET GLOBAL max_connections = 1 */;",
+        "SELECT '/*'; SET GLOBAL max_connections = 1; SELECT '*/';",
+        "SELECT 1; SET\nGLOBAL max_connections = 1;",
+        "SELECT 1; EXECUTE IMMEDIATE concat('SET GLO', 'BAL max_connections = 1');",
+        "/*!50717 PREPARE s FROM @setting */;",
+        "EXECUTE s;",
     ],
 )
 def test_settings_of_the_whole_server_are_left_out_of_a_dump(line: str) -> None:
@@ -52,6 +59,37 @@ def test_settings_of_the_whole_server_are_left_out_of_a_dump(line: str) -> None:
     read, kept = mysql_script(line)
     assert len(read.skipped) == 1
     assert kept.strip() == ""
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INSERT INTO `t` VALUES (1); SET GLOBAL max_connections = 1;",
+        "(2);/*!50003SET GLOBAL max_connections = 1 */;",
+        "REPLACE INTO `t` VALUES ('a; b'); /* x */ EXECUTE s;",
+        "DELIMITER //\nSET GLOBAL max_connections = 1//",
+        "DELIMITER ;;\nSELECT 1;;\n/*!50003 SET GLOBAL max_connections = 1 */;;",
+    ],
+)
+def test_settings_beside_what_is_loaded_are_refused(line: str) -> None:
+    """Its line cannot be left out."""
+    with pytest.raises(SourceUnusable, match="changes settings"):
+        mysql_script(line)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "INSERT INTO `t` VALUES ('a\\'); SET GLOBAL x = 1;');",
+        "  `a` int COMMENT 'first; SET GLOBAL x = 1',",
+        "DELIMITER ;;\nCREATE PROCEDURE `p`() BEGIN SELECT 1; SET GLOBAL x = 1; END;;",
+    ],
+)
+def test_a_text_or_a_routine_may_name_a_setting_of_the_server(line: str) -> None:
+    """Loading executes neither."""
+    read, kept = mysql_script(line)
+    assert read.skipped == {}
+    assert kept == f"{line}\n"
 
 
 @pytest.mark.parametrize("name", ["grant", "set", "global", "revoke"])
@@ -72,6 +110,14 @@ def test_settings_of_the_whole_server_are_left_out_of_a_folder_of_mydumper(tmp_p
     assert [change.values for change in changes] == [
         {"statements": "SET GLOBAL max_connections = 1"}
     ]
+
+
+def test_a_setting_after_rows_of_mydumper_is_refused(tmp_path: Path) -> None:
+    """The message has the name of the file."""
+    folder = mydumper(tmp_path / "a", metadata=ROWS.format(1))
+    (folder / "shop.t.00000.sql").write_text("INSERT INTO `t` VALUES (1); SET GLOBAL x = 1;\n")
+    with pytest.raises(SourceUnusable, match=r"shop\.t\.00000\.sql changes settings"):
+        examine(folder)
 
 
 def test_a_session_may_read_a_setting_of_the_server() -> None:

@@ -15,8 +15,10 @@ from typing import Final
 from dbbench.datasets.sources import safe_files
 from dbbench.datasets.sources.mysql_script import (
     BACKTICKS,
+    MORE,
     ROWS_BEGIN,
     is_of_server,
+    refuse_setting,
     unquote,
     without_definer,
 )
@@ -74,7 +76,10 @@ class MydumperFiles:
     def lines(self, path: Path) -> Iterator[bytes]:
         """Yield the lines of a file. Raises SourceRefused, and SourceUnusable if it ends too early."""
         for line in _lines(self.folder, path, self.has_routines(path)):
-            if line.startswith(_ROWS) or not is_of_server(line):
+            is_row = line.startswith(_ROWS)
+            if is_row and MORE.search(line):
+                refuse_setting(line, path.name)
+            if is_row or not is_of_server(line):
                 yield line
             else:
                 self.skipped[shown(line)] = None

@@ -7,24 +7,32 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from dbbench.datasets.sources.scripts import Tables, incomplete, lines_of, refuse_message, shown
+from dbbench.datasets.sources.source import unusable
 from dbbench.engines.innodb import SYSTEM_SCHEMAS
 
 ROWS_BEGIN: Final = (b"INSERT ", b"REPLACE ")
 BACKTICKS: Final = rb"`((?:[^`]|``)+)`"
 _USE: Final = re.compile(rb"(USE|CREATE DATABASE(?: /\*.*?\*/)?) " + BACKTICKS)
 _CREATE_MYSQL: Final = re.compile(rb"CREATE TABLE (?:IF NOT EXISTS )?" + BACKTICKS)
-_SET_MYSQL: Final = re.compile(rb"SET\b", re.I)
+_SET_MYSQL: Final = re.compile(rb"(?:.*; ?)?SET\b", re.I)
 _ASSIGNED: Final = re.compile(
     rb"(?<![@\w.])(?:@@(?:session\.|global\.)?)?([a-z_]\w*) *=|@@(?!global|session)(\w+)", re.I
 )
 _OF_SERVER: Final = re.compile(
-    rb"CHANGE (?:MASTER|REPLICATION)|"
+    rb"(?:.*?; ?)?(?:CHANGE (?:MASTER|REPLICATION)|"
     rb"SET (?:.*?(?:[,;]| FOR) ?(?:SET )?)??(?:@@ ?`?)?(?:GLOBAL|PERSIST(?:_ONLY)?)[.` ]|"
-    rb"DROP DATABASE |(?:CREATE|ALTER|DROP) (?:USER|ROLE) |GRANT |REVOKE |SET (?:DEFAULT )?ROLE ",
+    rb"DROP DATABASE |(?:CREATE|ALTER|DROP) (?:USER|ROLE) |GRANT |REVOKE |SET (?:DEFAULT )?ROLE |"
+    rb"PREPARE |EXECUTE )",
     re.I,
 )
 # What a statement may have between its words; a comment with a version is executed.
-_BETWEEN: Final = re.compile(rb"(?:\s|\*/|/\*M?!\d*|/\*.*?\*/)+")
+_BLANKS: Final = rb"\s|\*/|/\*M?!\d*|/\*.*?\*/"
+_BETWEEN: Final = re.compile(rb"(?:" + _BLANKS + rb"|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")+")
+# another statement after one with rows, unless a string of it looks like that
+MORE: Final = re.compile(
+    rb";(?:" + _BLANKS + rb")*(?:SET|PREPARE|EXECUTE|CHANGE|DROP|CREATE|ALTER|GRANT|REVOKE)\b",
+    re.I,
+)
 _MARK_MYSQL: Final = re.compile(rb"-- (?:(?:MySQL|MariaDB) dump |(Dump completed))")
 _ENGINE: Final = re.compile(rb"\) ENGINE ?= ?(\w+)")
 # The account of a view, trigger, routine or event, which is left out. Without it, each use fails.
@@ -59,33 +67,29 @@ class MysqlScript:
         self._database = database
         self._made = {database}  # databases that exist
         self._marks = 0
-        self._routine = False
+        self._end = b";"  # of a statement
+        self._begins = False  # whether the next line is the first of one, for another end than ";"
         self._hidden = False
         self._until_end = False
 
     def __iter__(self) -> Iterator[bytes]:
         for line in self._lines:
             self.line += 1
+            begins = line.startswith(ROWS_BEGIN) and not self._until_end
             # MariaDB's program writes each row on a line of its own.
-            if line[:1] == b"(" and not self._hidden:
-                yield line
+            if self._hidden or not (begins or line[:1] == b"("):
+                yield self._keep(line)
                 continue
-            if line.startswith(ROWS_BEGIN) and not self._hidden and not self._until_end:
-                self.has_rows = True
-                yield line
-                continue
-            yield self._keep(line)
+            if MORE.search(line):
+                refuse_setting(line, f"line {self.line} of the dump")
+            self.has_rows |= begins
+            yield line
         if self._marks:
             raise incomplete('its closing line "-- Dump completed" is missing')
 
     def _keep(self, line: bytes) -> bytes:
-        # nothing in the body of a routine is a statement
-        if self._routine or line.startswith(b"DELIMITER "):
-            self._routine = not re.match(rb"DELIMITER ;\s*$", line)
-            if event := _EVENT.match(line):
-                self.skipped[f"event {unquote(event[1])} (it does not run)"] = None
-            hides = self._hidden and line[:9] != b"DELIMITER"
-            return b"\n" if hides else without_definer(line)
+        if self._end != b";" or line.startswith(b"DELIMITER "):
+            return self._keep_routine(line)
         refuse_message(line, self.line)
         mark = _MARK_MYSQL.match(line)
         use = _USE.match(line)
@@ -111,6 +115,19 @@ class MysqlScript:
             return b"\n"
         return without_definer(line)
 
+    def _keep_routine(self, line: bytes) -> bytes:
+        """Return a line of a section with another delimiter: nothing in a body is a statement."""
+        if self._begins and not _words(line).startswith(b"CREATE"):
+            refuse_setting(line, f"line {self.line} of the dump")
+        is_delimiter = line.startswith(b"DELIMITER ")
+        if is_delimiter:
+            self._end = line[9:].strip()
+        self._begins = line.rstrip().endswith(self._end)
+        if event := _EVENT.match(line):
+            self.skipped[f"event {unquote(event[1])} (it does not run)"] = None
+        hides = self._hidden and not is_delimiter
+        return b"\n" if hides else without_definer(line)
+
     def _is_left_out(self, line: bytes) -> bool:
         leaves_out = self._until_end or is_of_server(line)
         if not leaves_out and _SET_MYSQL.match(_words(line)):
@@ -131,8 +148,17 @@ def is_of_server(line: bytes) -> bool:
     return _OF_SERVER.match(_words(line)) is not None
 
 
+def refuse_setting(line: bytes, where: str) -> None:
+    """Raise SourceUnusable for a statement of the server that cannot be left out with its line."""
+    if is_of_server(line):
+        raise unusable(
+            f"{where} changes settings or accounts of the server, beside rows or a routine",
+            "Remove that statement from the dump.",
+        )
+
+
 def _words(line: bytes) -> bytes:
-    """Return the line with a blank between words, without comments."""
+    """Return the line with a blank between words, without comments and strings."""
     return _BETWEEN.sub(b" ", line).lstrip()
 
 

@@ -185,8 +185,10 @@ def change(ratio: float | None) -> str:
 
 
 def round_change(ratio: float) -> str:
-    """Return the change at the tick of an axis: "−50 %", "+2.5 %"."""
+    """Return the change at the tick of an axis: "−50 %", "0 %", "+2.5 %"."""
     percent = (ratio - 1) * 100
+    if not percent:
+        return f"0{GROUP}%"
     text = f"{percent:+,.0f}" if abs(percent) >= 99.95 else f"{percent:+.3g}"
     return f"{_typeset(text)}{GROUP}%"
 

@@ -17,10 +17,12 @@ from dbbench.compare.interaction import Interaction, interactions
 from dbbench.compare.interval import LogRatio
 from dbbench.metrics.table import METRICS
 from dbbench.model import DeviceLimit, FilesystemFacts, LimitFacts, Scalar, Trial, Verdict
+from dbbench.report.page.charts.flush import flush_charts
 from dbbench.report.page.html import build
 from dbbench.report.sentences import interaction, plain_text
 from dbbench.report.verdict_table import as_document, as_markdown, put_tables
 from dbbench.report.verdicts import verdicts
+from dbbench.units import GROUP
 
 T_8_DF = 2.306004  # quantile of t for a two-sided 95 %, of a table
 
@@ -208,6 +210,16 @@ def test_from_which_flush_on_the_filesystem_does_not_matter(
     put_tables(verdicts([loaded]))
     rows = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
     assert rows[-5:-2] == [["delay", "per"], ["0", "ms"], ["20", "ms"]]
+
+
+def test_intervals_of_setups_stand_side_by_side() -> None:
+    """They would cover each other at the same delay."""
+    rows = [row(arm, level, 1.0) for arm in "bc" for level in "xy"]
+    about = replace(judged(*rows), flush_ms={"x": 0, "y": 10})
+    (chart,) = flush_charts([about], {})
+    places = {line.points[0].x for line in chart.lines}
+    assert len(places) == 2
+    assert f"0{GROUP}%" in [text for _, text in chart.up]
 
 
 def test_levels_with_the_same_delay_are_judged_together() -> None:

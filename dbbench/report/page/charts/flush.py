@@ -13,6 +13,7 @@ from dbbench.units import change, round_change
 
 FRAME: Final = Frame(PHONE, 180, 52.0, 352.0, 10.0, 144.0)
 LEAST_SPAN: Final = 0.16  # as of the dot plot
+BESIDE: Final = 4.0  # pixels between two setups
 
 
 def flush_charts(about: Sequence[Interaction], marks: Mapping[str, Mark]) -> Iterator[Chart]:
@@ -31,7 +32,10 @@ def _chart(ident: str, about: Interaction, marks: Mapping[str, Mark]) -> Chart:
     y = FRAME.up(min(ends), max(ends))
 
     lines = []
-    for arm in dict.fromkeys(of.fs_setup for of in about.ratios):
+    arms = list(dict.fromkeys(of.fs_setup for of in about.ratios))
+    for number, arm in enumerate(arms):
+        # Intervals stand side by side.
+        aside = BESIDE * (number - (len(arms) - 1) / 2)
         of_arm = {of.level: of for of in about.ratios if of.fs_setup == arm}
         points = []
         bars = ""
@@ -39,10 +43,11 @@ def _chart(ident: str, about: Interaction, marks: Mapping[str, Mark]) -> Chart:
             if level not in of_arm:
                 continue
             of = of_arm[level]
+            across = round(x(place) + aside, 1)
             text = f"{arm}, {delay_ms} ms: {change(of.ratio)} ({of.verdict})"
-            points.append(Point(x(place), y(of.ratio), text))
+            points.append(Point(across, y(of.ratio), text))
             if of.lo is not None and of.hi is not None:
-                bars += f"M{x(place)} {y(of.lo)}V{y(of.hi)}"
+                bars += f"M{across} {y(of.lo)}V{y(of.hi)}"
         path = "M" + "L".join(f"{point.x} {point.y}" for point in points)
         lines.append(Line(marks.get(arm), path, tuple(points), bars))
     return Chart(

@@ -15,7 +15,7 @@ from dbbench.compare import changepoints
 from dbbench.model import Json, plain
 from dbbench.report.page.charts.kit import PHONE, Chart, Frame, LevelStep, Line, PixelAxis, Point
 from dbbench.report.page.theme import Mark
-from dbbench.units import GROUP, change, count, interval, number, round_change
+from dbbench.units import change, count, interval, number, round_change
 
 FRAME: Final = Frame(PHONE, 168, 46.0, 352.0, 10.0, 144.0)
 # shortest y axis as a share of the value, so that scatter of 1 % does not look large
@@ -193,9 +193,7 @@ def _chart(ident: str, course: Course) -> Chart:
 
 
 def _tick(tick: float, course: Course) -> str:
-    if not course.against:
-        return number(tick)
-    return round_change(tick) if tick != 1 else f"0{GROUP}%"
+    return round_change(tick) if course.against else number(tick)
 
 
 def _label(point: NightPoint, course: Course) -> str:

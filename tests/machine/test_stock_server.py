@@ -1,11 +1,11 @@
 """dbbench, installed from its .deb, on a stock server, as its administrator uses it. It is Debian 13,
 or the release in DBBENCH_RELEASE (`make machine RELEASE=ubuntu2404`).
 
-Runs are of PostgreSQL: ext4 on NVMe. The soak adds dm-crypt on SCSI with the log on xfs on a disk
-with sectors of 4096 bytes, after SIGKILL, and md RAID1, md RAID0 with delayed flushes, LVM with a
-snapshot and btrfs RAID1, each with the end of the machine in mid-trial. The second kernel tests
-layers without udev, and tests/system the other engines and refusals. Not tried anywhere: multipath,
-iSCSI, SELinux.
+Runs are of PostgreSQL: ext4, xfs and btrfs on NVMe. The soak adds dm-crypt on SCSI with the log on
+xfs on a disk with sectors of 4096 bytes, after SIGKILL, and md RAID1, md RAID0 with delayed
+flushes, LVM with a snapshot and btrfs RAID1, each with the end of the machine in mid-trial. The
+second kernel tests layers without udev, and tests/system the other engines and refusals. Not tried
+anywhere: multipath, iSCSI, SELinux.
 """
 
 import json
@@ -171,6 +171,21 @@ def test_limits_in_a_service_are_enforced_and_read_back(server: Server) -> None:
     assert not server.answer("systemctl list-units --all --no-legend 'dbbench*'")
     assert not server.answer("find /sys/fs/cgroup -name 'dbbench-*'")
     server.answer("test -d /root/.cache/dbbench && ! test -e /.cache && ! test -e /.local")
+
+
+def test_the_filesystems_are_compared_on_a_disk_with_large_sectors(server: Server) -> None:
+    """It has sectors of 4096 bytes. Its identity is typed once, and the run ends with its page."""
+    device = f'path = "{DISK.format("NVME4K")}"'
+    text = plan(device).replace('["ext4"]', '["ext4", "xfs", "btrfs"]')
+    server.answer("cat >/root/plan.toml", stdin=text)
+    run = "dbbench run plan.toml --wipe NVME4K --name compared --progress plain"
+    printed = server.command(f"cd /root && {run}")
+    assert printed.returncode == 0, printed.stderr
+    tried = trials(server, "compared")
+    assert {trial["filesystem"]["family"] for trial in tried} == {"ext4", "xfs", "btrfs"}
+    assert [trial["error"] for trial in tried] == [None, None, None]
+    server.answer("test -s /root/results/compared/report.html")
+    assert "nothing to remove" in server.answer("cd /root && dbbench clean")
 
 
 # Not `pgbench --version`, nor what fills the tables.

@@ -1,6 +1,7 @@
 """Dumps of PostgreSQL of every kind: loaded whole, refused if they are cut or contain commands."""
 
 import gzip
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -220,6 +221,23 @@ def test_a_locale_that_is_missing_is_named(postgres: tuple[Loader, Path, Any]) -
         postgres_sources.check_locales(sources.look(path))
     assert refused.value.remedy and "locales" in refused.value.remedy
     postgres_sources.check_locales(sources.look(dumps / "all.sql"))
+
+
+@pytest.mark.needs(*NEEDS_POSTGRES)
+@pytest.mark.parametrize("share", [0.2, 0.9])
+def test_a_truncated_table_of_contents_is_named(
+    share: float, postgres: tuple[Loader, Path, Any]
+) -> None:
+    """By `plan`, also where it would name no rows; root can read it, the server's account cannot."""
+    loader, dumps, _sums = postgres
+    shutil.rmtree(copy := loader.folder / "copy", ignore_errors=True)
+    shutil.copytree(dumps / "directory", copy)
+    assert sources.examine(sources.look(copy), None) == ()
+    contents = copy / "toc.dat"
+    os.truncate(contents, int(contents.stat().st_size * share))
+    sources.examine.cache_clear()
+    with pytest.raises(SourceUnusable, match=r"toc\.dat is damaged or truncated"):
+        sources.examine(sources.look(copy), None)
 
 
 @pytest.mark.needs(*NEEDS_POSTGRES)

@@ -10,8 +10,8 @@ import pytest
 
 from dbbench.datasets import sources
 from dbbench.datasets.sources.mysql_script import MysqlScript
-from dbbench.datasets.sources.postgres_dumps import PostgresScript
-from dbbench.errors import SourceUnusable
+from dbbench.datasets.sources.postgres_dumps import PostgresScript, check_files
+from dbbench.errors import SourceRefused, SourceUnusable
 from dbbench.model import SourceChange
 
 REAL: Final = Path(__file__).parents[1] / "fixtures/sources"
@@ -328,10 +328,10 @@ def test_a_file_of_a_directory_that_is_missing_or_cut_is_refused(
     if content is not None:
         (folder / name).write_bytes(gzip.compress(content))
     if not why:
-        assert examine(folder) == ()
+        check_files(folder)
         return
     with pytest.raises(SourceUnusable, match=why):
-        examine(folder)
+        check_files(folder)
 
 
 def directory(folder: Path) -> Path:
@@ -350,7 +350,7 @@ def test_a_large_object_that_is_cut_is_refused(tmp_path: Path) -> None:
     large = directory(tmp_path / "dump") / "blob_1.dat.gz"
     os.truncate(large, large.stat().st_size - 9)
     with pytest.raises(SourceUnusable, match=r"blob_1\.dat\.gz is damaged or truncated"):
-        examine(large.parent)
+        check_files(large.parent)
 
 
 @pytest.mark.parametrize("program", ["mysqldump", "mariadb-dump"])
@@ -365,3 +365,62 @@ def test_the_database_of_a_dump_is_made() -> None:
     _read, kept = mysql_script("USE `a``b`;", "USE `a``b`;", "CREATE DATABASE `c`;", "USE `c`;")
     made = "CREATE DATABASE IF NOT EXISTS `a``b`; USE `a``b`;\n"
     assert kept == made + "USE `a``b`;\nCREATE DATABASE `c`;\nUSE `c`;\n"
+
+
+COLUMNS: Final = (
+    "CREATE TABLE a (i int, t text);",
+    "COPY a (i, t) FROM stdin;",
+    "1\tone",
+    "2\ttwo",
+)
+ONE: Final = ("CREATE TABLE b (t text);", "COPY b (t) FROM stdin;", "one")
+NONE: Final = ("CREATE TABLE c ();", "COPY c  FROM stdin;", "", "\\.")
+
+
+@pytest.mark.parametrize(
+    ("lines", "why"),
+    [
+        ((*COLUMNS, "", *ONE, "\\."), "line 5 is not a row as line 3"),
+        ((*COLUMNS[:3], "2", "\\."), "line 4 is not a row as line 3"),
+        ((*ONE, "", *COLUMNS, "\\."), "line 6 is not a row as line 3"),
+        ((*COLUMNS, "\\.", *ONE), "ends within the rows of line 7"),
+    ],
+)
+def test_rows_without_an_end_are_refused(lines: tuple[str, ...], why: str) -> None:
+    """Otherwise the next statements are rows of a table of one text."""
+    with pytest.raises(SourceUnusable, match=why):
+        postgres_script(*lines)
+
+
+def test_rows_of_tables_with_any_number_of_columns_are_whole() -> None:
+    """pg_dump writes two blanks for a table without columns."""
+    read = postgres_script(*COLUMNS, "\\.", *ONE, "\\.", *NONE)
+    assert list(read.tables.values()) == [2, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "SELECT 1; COPY t FROM PROGRAM 'true';",
+        "/* a */ COPY t TO '/etc/x';",
+        "SELECT ';';COPY t FROM '/etc/x';",
+    ],
+)
+def test_a_file_of_the_server_is_refused_behind_another_statement(line: str) -> None:
+    """The server would read or write it with the rights of its account."""
+    with pytest.raises(SourceRefused, match="line 1 of the dump"):
+        postgres_script(line)
+
+
+def test_a_text_is_no_later_statement() -> None:
+    """A string may have a semicolon."""
+    postgres_script("SELECT 'x; COPY t FROM PROGRAM';")
+
+
+def postgres_script(*lines: str) -> PostgresScript:
+    """These lines of a dump, read to their end."""
+    dump = io.BytesIO("".join(f"{line}\n" for line in lines).encode())
+    read = PostgresScript(dump, lambda _: False, lambda _: None)
+    for _line in read:
+        pass
+    return read

@@ -33,14 +33,16 @@ from dbbench.errors import (
     SourceUnusable,
     collect_errors,
 )
+from dbbench.machine import namespaces
 from dbbench.model import SourceChange
+from dbbench.results.fileio import open_fd
 
 _NAME: Final = rb'(?:"(?:[^"]|"")+"|[^\s".(;]+)'
 _TABLE: Final = rb"(" + _NAME + rb"(?:\." + _NAME + rb")?)"
 _SET: Final = re.compile(rb"SET (?:SESSION )?(\w+) *(?:=|TO) *(.*?);\s*$")
 _PATH: Final = re.compile(rb"SET search_path = (" + _NAME + rb")[,;]")
 _COPY: Final = re.compile(
-    rb"COPY (?:ONLY )?" + _TABLE + rb'(?: *\((?:[^()"]|"[^"]*")*\))? FROM stdin(.*);\s*$', re.I
+    rb"COPY (?:ONLY )?" + _TABLE + rb'(?: *\((?:[^()"]|"[^"]*")*\))? +FROM stdin(.*);\s*$', re.I
 )
 _OF_FILES: Final = re.compile(rb"\s*COPY\b(?!.* FROM stdin\b)", re.I)
 _CREATE: Final = re.compile(
@@ -120,24 +122,36 @@ def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
                 pass
         script.refuse_empty(source.path)
         return scripts.left_out(script.skipped)
-    has_tables = True
-    if source.form == "pg_dump directory":
-        has_rows = _check_files(source.path)
+    path = source.path
+    if path.is_dir():
+        contents = path / "toc.dat"
+        # The server's account reaches a copy only through the descriptor that it is given.
+        with namespaces.temporary_folder() as folder:
+            folder.chmod(0o755)
+            (folder / contents.name).write_bytes(safe_files.open_plain(contents, path).read())
+            listed = _read_archive(contents, folder, bin, "--list", "/proc/self/fd/0")
+        check_files(path)
     else:
-        listed = _read_archive(source, bin, "--list")
-        has_tables = _LISTED_TABLE.search(listed) is not None
-        has_rows = b" TABLE DATA " in listed
-        _read_archive(source, bin, "--file=/dev/null")
-    scripts.refuse_empty(source.path, has_tables, has_rows)
+        listed = _read_archive(path, path, bin, "--list")
+        _read_archive(path, path, bin, "--file=/dev/null")
+    has_tables = _LISTED_TABLE.search(listed) is not None
+    scripts.refuse_empty(path, has_tables, b" TABLE DATA " in listed)
     return ()
 
 
-def _read_archive(source: Source, bin: Path | None, option: str) -> bytes:
-    """Return what pg_restore prints of an archive in one file. Raises SourceUnusable."""
-    argv = [str(Path(postgres.programs(bin)[0]).with_name("pg_restore")), option]
+def _read_archive(
+    path: Path,
+    opened: Path,
+    bin: Path | None,
+    *options: str,
+) -> bytes:
+    """Return what pg_restore, whose standard input is `opened`, prints of an archive. Raises
+    SourceUnusable.
+    """
+    argv = [str(Path(postgres.programs(bin)[0]).with_name("pg_restore")), *options]
     with (
         tempfile.TemporaryFile(dir=scripts.UNNAMED) as messages,
-        source.path.open("rb") as archive,
+        open_fd(opened) as archive,
         process.running(
             argv,
             stdin=archive,
@@ -151,7 +165,7 @@ def _read_archive(source: Source, bin: Path | None, option: str) -> bytes:
         status = reader.wait(safe_files.LOAD_S)
         messages.seek(0)
         if status:
-            raise _damage(source.path, messages.read().decode(errors="replace"))
+            raise _damage(path, messages.read().decode(errors="replace"))
     return printed
 
 
@@ -159,10 +173,9 @@ def _damage(path: Path, why: str) -> DbbenchError:
     return unusable(f"{path} is damaged or truncated: {why.strip()}", AGAIN)
 
 
-def _check_files(folder: Path) -> bool:
-    """Return whether the directory has rows. Each file that its table of contents names is
-    decompressed to its end: pg_restore does not notice every truncated one. Raises
-    SourceUnusable, SourceRefused.
+def check_files(folder: Path) -> None:
+    """Decompress each file that the directory's table of contents names to its end: pg_restore does
+    not notice every truncated one. Raises SourceUnusable, SourceRefused.
     """
     names = _IN_CONTENTS.findall((folder / "toc.dat").read_bytes())
     for listing in sorted(folder.glob("blobs*.toc")):
@@ -176,7 +189,6 @@ def _check_files(folder: Path) -> bool:
         end = _end_of(present[name], folder)
         if name[0].isdigit() and end != _ROWS_END:
             raise _damage(present[name], "it ends within the rows of a table")
-    return any(name[:1].isdigit() for name in names)
 
 
 def _end_of(path: Path, folder: Path) -> bytes:
@@ -295,7 +307,7 @@ def _restore(
     safe_files.copy_tree(source.path, copy)
     safe_files.hand_over(copy, account)
     if copy.is_dir():
-        _check_files(copy)
+        check_files(copy)
     with (
         tempfile.TemporaryFile(dir=scripts.UNNAMED) as messages,
         process.running(
@@ -425,8 +437,6 @@ class PostgresScript:
             self._command(line)
             return b"\n"
         scripts.refuse_message(line, self.line)
-        if _OF_FILES.match(line):
-            raise self._refusal(line, "reads or writes a file or a program of the server")
         self.begun = self.line
         self.statement = line
         if self._is_left_out(line):
@@ -466,17 +476,26 @@ class PostgresScript:
 
     def _rows(self, copy: re.Match[bytes]) -> Iterator[bytes]:
         first = self.line
+        plain = not copy[2].strip()  # with options, a row may have several lines
+        tabs = -1
         for line in self._lines:
             self.line += 1
-            yield line
             if line.startswith(b"\\.") and line.rstrip() == b"\\.":
+                yield line
                 break
+            if tabs < 0:
+                tabs = line.count(b"\t")
+            # Without an end, the rows go on with the next statements.
+            if plain and (line.count(b"\t") != tabs or (not tabs and _COPY.match(line))):
+                raise scripts.incomplete(
+                    f"line {self.line} is not a row as line {first + 1}: {scripts.shown(line)}"
+                )
+            yield line
         else:
             raise scripts.incomplete(
                 f"it ends within the rows of line {first}: {scripts.shown(copy[0])}"
             )
         key = self.database, self._qualify(copy[1])
-        plain = not copy[2].strip()  # with options, a row may have several lines
         self.has_rows = self.has_rows or self.line > first + 1
         before = self.tables.get(key) or 0
         self.tables[key] = None
@@ -529,6 +548,8 @@ class PostgresScript:
                 continue
             token = _TOKEN.search(line, position)
             if line[position : token.start() if token else len(line)].strip():
+                if self._between and _OF_FILES.match(line[position:]):
+                    raise self._refusal(line, "reads or writes a file or a program of the server")
                 self._between = False
             if token is None or token[0] == b"--":
                 return

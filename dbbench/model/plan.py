@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -227,9 +227,7 @@ class DeviceLimits:
     @property
     def lists(self) -> tuple[tuple[float, ...], ...]:
         """Return the lists in the order of the fields of DeviceLimit."""
-        rates = self.iops, self.mb_per_s, self.price
-        delays = self.read_ms, self.write_ms, self.flush_ms
-        return *rates, *delays, self.burst_iops, self.burst_s
+        return tuple(getattr(self, each.name) for each in fields(self)[:-1])
 
     @property
     def levels(self) -> tuple[DeviceLimit, ...]:

@@ -126,7 +126,8 @@ def _flush_threshold(about: Interaction) -> str:
     if arms:
         lead = f"**The filesystem still matters at {last} ms per flush**"
         return f" {lead}: {join_words(arms)} {verb}."
-    return f" Whether the filesystem still matters at {last} ms per flush is inconclusive."
+    why = "levels that are judged together need clearer differences"
+    return f" Whether the filesystem still matters at {last} ms per flush is inconclusive: {why}."
 
 
 def _within(of: LevelRatio, margin: float) -> bool:

@@ -234,7 +234,7 @@ def test_levels_with_the_same_delay_are_judged_together() -> None:
     [
         ((1.0, 1.0), 0.02, "The filesystem matters at none of these delays per flush"),
         ((1.3, 1.3), 0.02, "The filesystem still matters at 5 ms per flush: b differs."),
-        ((1.3, 1.0), 0.2, "still matters at 5 ms per flush is inconclusive."),
+        ((1.3, 1.0), 0.2, "still matters at 5 ms per flush is inconclusive: levels"),
         ((1.0, 1.0), None, ""),
     ],
 )

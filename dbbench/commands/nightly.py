@@ -37,7 +37,7 @@ from dbbench.plan.request import PlanRequest
 from dbbench.report.progress import renderer
 from dbbench.report.text import put, put_json, put_paragraph, put_table
 from dbbench.results import LoadedRun
-from dbbench.units import epoch
+from dbbench.units import change, epoch
 
 
 @command_group
@@ -298,8 +298,7 @@ def _put_status(
         return
     table = []
     for r in regressions:
-        change = None if r.change is None else f"{r.change - 1:+.1%}"
-        table.append((r.since, r.plan, r.series, change, r.until or "still", r.run))
+        table.append((r.since, r.plan, r.series, change(r.change), r.until or "still", r.run))
     put_table(("since", "plan", "series", "change", "until", "run"), table, right=("change",))
 
 
@@ -339,8 +338,7 @@ def _row(finding: NightFinding) -> tuple[str | None, ...]:
     if finding.is_ratio:
         ratio = f"{finding.ratio:.3f}"
         level = None if finding.level is None else f"{finding.level:.3f}"
-    change = None if finding.change is None else f"{finding.change - 1:+.1%}"
-    return finding.key, ratio, level, change, finding.state, finding.since
+    return finding.key, ratio, level, change(finding.change), finding.state, finding.since
 
 
 def _own_value(finding: NightFinding) -> Iterator[str]:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from dbbench.compare import changepoints
 from dbbench.nightly.history import by_date
 from dbbench.nightly.night import ITSELF, Accepted, Night, Ratio
-from dbbench.units import count
+from dbbench.units import change, count, interval, percent
 
 SHIFT: Final = 0.03  # least shift of a change point; smaller ones are never reported
 # standard deviations of the accepted nights; beyond it a night is suspected, and a second run
@@ -129,7 +129,7 @@ def confirm(finding: NightFinding, again: Ratio | None) -> NightFinding:
     # How far from the level the ends of the interval are, on that side.
     ends = [side * math.log(bound / level) for bound in (again.lo, again.hi)]
     measured = (
-        f"{_percent(again.ratio / level)} ({_between(again.lo / level, again.hi / level)}, "
+        f"{change(again.ratio / level)} ({interval(again.lo / level, again.hi / level)}, "
         f"{count(again.n, 'block')})"
     )
     if is_far and min(ends) > finding.margin:
@@ -141,10 +141,10 @@ def confirm(finding: NightFinding, again: Ratio | None) -> NightFinding:
         finding = dataclasses.replace(finding, since=None)
         return _with_note(finding, f"not confirmed by the second run: {measured}", "ok")
     if min(ends) > 0 and not is_far:
-        change = _percent(math.exp(side * alarm))
-        says = f"differs from the level by less than the alarm limit ({change})"
+        least = change(math.exp(side * alarm))
+        says = f"differs from the level by less than the alarm limit ({least})"
     else:
-        says = f"excludes neither the level nor a change of {_percent(math.exp(side * limit))}"
+        says = f"excludes neither the level nor a change of {change(math.exp(side * limit))}"
     return _with_note(finding, f"the second run was inconclusive: {measured} {says}")
 
 
@@ -181,8 +181,8 @@ def _without_proof(guard: Ratio | None, limit: float) -> str:
     if guard.half <= limit:
         return ""
     return (
-        f"the guard's interval ({_between(guard.lo, guard.hi)}) is wider than the alarm limit "
-        f"(±{math.expm1(limit):.1%})"
+        f"the guard's interval ({interval(guard.lo, guard.hi)}) is wider than the alarm limit "
+        f"(±{percent(math.expm1(limit), 1)})"
     )
 
 
@@ -282,9 +282,9 @@ def _finding(
 def _too_small_to_see(half: float, limit: float) -> Iterator[str]:
     """Yield a note if tonight's interval or the scatter of the nights hides what is worth knowing."""
     if half > limit:
-        yield f"its interval is ±{math.expm1(half):.1%}: a smaller change may be missed"
+        yield f"its interval is ±{percent(math.expm1(half), 1)}: a smaller change may be missed"
     elif limit > FEW:
-        yield f"the alarm limit is ±{math.expm1(limit):.1%}: a smaller change may be missed"
+        yield f"the alarm limit is ±{percent(math.expm1(limit), 1)}: a smaller change may be missed"
 
 
 def _nights_with_answer(key: str, past: Sequence[Night]) -> Iterator[Night]:
@@ -379,14 +379,6 @@ def _limit_of_few(key: str, level: float, tonight: float, nights: int) -> float:
     if key.endswith(ITSELF):
         return FAR * SHIFT * math.sqrt(1 + 1 / nights)
     return max(SHIFT, min(both, FEW))
-
-
-def _percent(ratio: float) -> str:
-    return f"{ratio - 1:+.1%}"
-
-
-def _between(low: float, high: float) -> str:
-    return f"{_percent(low)}..{_percent(high)}"
 
 
 def _with_note(finding: NightFinding, note: str, state: str = "suspect") -> NightFinding:

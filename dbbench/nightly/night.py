@@ -21,7 +21,7 @@ from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Cell, Json, Plan, Status, Trial, plain
 from dbbench.model.run import title_of
 from dbbench.results import LoadedRun, fileio
-from dbbench.units import count
+from dbbench.units import change, count
 
 ITSELF: Final = " itself"  # suffix of the reference's label for its own value, which is not a ratio
 # strict, because users would switch off a guard that calls one quiet night in twenty bad
@@ -251,7 +251,7 @@ def _guard_says(
         and abs(guess.mean) >= GUARD_SHIFT
     ):
         yield (
-            f"the guard is {guess.ratio - 1:+.1%} from the reference that it is: the host was "
+            f"the guard is {change(guess.ratio)} from the reference that it is: the host was "
             "not quiet"
         )
 

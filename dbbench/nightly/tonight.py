@@ -31,7 +31,7 @@ from dbbench.nightly.night import ITSELF, Night, add_guard, document_of, local_d
 from dbbench.plan.request import PlanRequest
 from dbbench.report.exports.entries import ArmFigures
 from dbbench.results import LoadedRun
-from dbbench.units import iso
+from dbbench.units import change, iso
 
 # Blocks of the second run after a suspected regression: they detect 10 % at a trial CV of 5 %.
 CONFIRM_BLOCKS: Final = 7
@@ -289,7 +289,7 @@ def export(
 def _with_finding(entry: ArmFigures, finding: NightFinding) -> ArmFigures:
     notes = finding.notes
     if finding.change is not None:
-        level = f"{finding.change - 1:+.1%} compared with the accepted nights"
+        level = f"{change(finding.change)} compared with the accepted nights"
         notes = (level, *notes)
     return entry._replace(state=finding.state, notes=notes)
 

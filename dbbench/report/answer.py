@@ -17,6 +17,7 @@ from dbbench.compare.verdict import AHEAD, BEHIND, without_guard
 from dbbench.metrics.summary import SHORT_WINDOW_S
 from dbbench.model import Status, Verdict
 from dbbench.report.pairs import (
+    ANY,
     MOST_SIZES,
     NO_RESULT,
     TOO_FEW,
@@ -167,7 +168,7 @@ def _others(pairs: Sequence[Pair]) -> Iterator[str]:
                 outcome,
                 together,
                 list(setups),
-                where_of(together),
+                where_of(together, "all" if outcome in ("same", Verdict.LIMITED) else ANY),
             )
 
 
@@ -227,7 +228,7 @@ def _without_pairs(tables: Sequence[VerdictTable]) -> Iterator[str]:
     missing = [table for table in tables if table.rows[0].value is None]
     reasons = grouped(missing, lambda t: (t.rows[0].fs_setup, why_without(t.rows[0])))
     for (base, why), of_base in reasons.items():
-        where = in_tests(of_base)
+        where = in_tests(of_base, ANY)
         yield f"**Nothing can be compared**{where}: of the baseline {base}, {why}."
 
     # A baseline without anything to compare it with.

@@ -24,12 +24,8 @@ _NAMED: Final = {
 }
 MOST_SIZES: Final = 3  # different sizes that a sentence lists
 _NEAR: Final = 1.15  # ratios within this factor of a named one have its name
-_WORDS: Final = {
-    2: "both tests",
-    3: "all three tests",
-    4: "all four tests",
-    5: "all five tests",
-}
+ANY: Final = "any of the"
+_WORDS: Final = {3: "three", 4: "four", 5: "five"}
 
 
 class Pair(NamedTuple):
@@ -118,21 +114,23 @@ def ends_text(pairs: Sequence[Pair]) -> str:
     return ", ".join(ends)
 
 
-def where_of(pairs: Iterable[Pair]) -> str:
+def where_of(pairs: Iterable[Pair], all_of: str = "all") -> str:
     """Return the tests of the pairs, as `in_tests` does."""
-    return in_tests([pair.table for pair in pairs])
+    return in_tests([pair.table for pair in pairs], all_of)
 
 
-def in_tests(tables: Sequence[VerdictTable]) -> str:
+def in_tests(tables: Sequence[VerdictTable], all_of: str = "all") -> str:
     """Return " in all three tests", " in postgres and mariadb", " in 4 of 9 tests", or "" if there
-    is only one.
+    is only one. `all_of`: ANY behind a "cannot".
     """
     places = list(dict.fromkeys(table.place for table in tables))
     total = tables[0].tests
     if total == 1:
         return ""
     if len(places) == total:
-        return f" in {_WORDS.get(total, f'all {total} tests')}"
+        if total == 2:
+            return " in either test" if all_of == ANY else " in both tests"
+        return f" in {all_of} {_WORDS.get(total, total)} tests"
     if len(places) > 2:
         return f" in {len(places)} of {total} tests"
     preposition = "with" if all(table.variant in places for table in tables) else "in"

@@ -83,8 +83,15 @@ def test_tests_with_the_same_outcome_share_a_sentence() -> None:
     two = table("mariadb oltp", {"ext4": STEADY, "xfs": NOISY, "btrfs": times(STEADY, 0.47)})
     text = said(one, two)
     both = "btrfs is about half as fast as ext4 in both tests. "
-    assert text.startswith(f"{both}ext4 and xfs cannot be told apart yet in ")
+    assert text.startswith(f"{both}ext4 and xfs cannot be told apart yet in either test: ")
     assert text.endswith(" more blocks would be needed.") and text.count(".") == 2
+
+
+def test_what_three_tests_cannot_tell_is_told_by_none() -> None:
+    """Not "in all three tests", which would leave one or two."""
+    values = {"ext4": STEADY, "xfs": NOISY}
+    text = said(table("a x", values), table("b y", values), table("c z", values))
+    assert text.startswith("ext4 and xfs cannot be told apart yet in any of the three tests: ")
 
 
 def test_each_size_without_a_name_has_its_test() -> None:

@@ -78,7 +78,7 @@ def test_a_second_run_that_excludes_nothing_leaves_the_night_open() -> None:
     assert found.state == "suspect"
     again = judging.confirm(found, Ratio(1.57, 0.85, 2.90, 7))
     assert again.state == "suspect"
-    assert "excludes neither the level nor a change of -7.0%" in again.notes[-1]
+    assert "excludes neither the level nor a change of −7.0\u202f%" in again.notes[-1]
     assert analysis.overall(tonight_, [again], []) == "inconclusive"
     # As it was then: every trial of the second run was disturbed, however narrow its interval is.
     suspect = Ratio(2.8, 2.75, 2.85, 7, trials=14, suspect=14, warnings=("W012",))
@@ -104,7 +104,10 @@ def test_a_disturbed_night_is_decided_by_its_second_run_alone() -> None:
     [
         (None, "no guard was measured"),
         (Ratio(1.0, None, None, 2), "the guard has no interval from 2 blocks"),
-        (WIDE, "the guard's interval (-30.0%..+60.0%) is wider than the alarm limit (±10.0%)"),
+        (
+            WIDE,
+            "the guard's interval (−30.0..+60.0\u202f%) is wider than the alarm limit (±10.0 %)",
+        ),
         (Ratio(1.0, 0.98, 1.02, 7, trials=4, suspect=3), "the guard has suspect trials 3 of 4"),
     ],
 )

@@ -288,3 +288,26 @@ def test_root_without_capabilities_is_refused_by_plan(tmp_path: Path) -> None:
     done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "E202 privileges are missing: root has no CAP_SYS_ADMIN" in done.stdout
+
+
+@pytest.mark.needs("setpriv")
+def test_an_account_without_a_name_is_refused_by_plan() -> None:
+    """As in a container with runAsUser; with the right to read, for a checkout that is closed."""
+    uid = 2_000_000_123
+    with pytest.raises(KeyError):
+        pwd.getpwuid(uid)
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    data = folder / "data"
+    data.mkdir()
+    text = plan("ext4", "postgres", device={"kind": "dir", "paths": {"ext4": str(data)}})
+    (folder / "plan.toml").write_text(text)
+    for path in (folder, data):
+        os.chown(path, uid, uid)
+    number = str(uid)
+    read = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
+    who = ["setpriv", "--reuid", number, "--regid", number, "--clear-groups", *read]
+    argv = [*who, sys.executable, "-m", "dbbench", "plan", "plan.toml"]
+    done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+    shutil.rmtree(folder)
+    assert done.returncode == 2
+    assert f"user ID {uid} has no entry in /etc/passwd" in " ".join(done.stdout.split())

@@ -257,7 +257,7 @@ def status(options: Options, name: str | None) -> None:
     from dbbench.fleet.operate import report
 
     # Only a scheduler knows what the hosts do; a finished fleet has none.
-    rows = None if fleet.finished else report(root, fleet)
+    rows = None if fleet.finished else report(fleet)
     collected = sum(len(results.list_results(root / run)) for run in fleet.runs)
     if options.json:
         put_json(
@@ -280,20 +280,8 @@ def status(options: Options, name: str | None) -> None:
 
 @command_line("dbbench fleet stop", name="stop")
 @click.argument("name", metavar="[RUN]", required=False)
-@click.option(
-    "--scheduler",
-    "address",
-    metavar="ADDRESS",
-    help="Address of the scheduler [default: that of the fleet's start].",
-)
-@certs_option
 @results_option
-def stop(
-    options: Options,
-    name: str | None,
-    address: str | None,
-    certs: Path | None,
-) -> None:
+def stop(options: Options, name: str | None) -> None:
     """Stop a fleet: its hosts stop their trials cleanly, and its coordinator ends.
 
     Finished trials are kept, and `fleet run` resumes. Keys that a killed coordinator has left are
@@ -307,7 +295,7 @@ def stop(
 
     keys = keys_of(root, fleet.name)
     had_keys = keys.is_dir()
-    stopped = stop_fleet(root, fleet, address, certs)
+    stopped = stop_fleet(root, fleet)
     for host_name in stopped:
         put(f"{host_name}: stopped")
     if not stopped:

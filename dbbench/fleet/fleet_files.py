@@ -35,7 +35,9 @@ class Fleet:
     collected: tuple[str, ...] = ()  # names of the parts whose results have been imported
     finished: bool = False
     budget_s: float | None = None  # of each host
-    scheduler: str = ""  # address of the scheduler that its last coordinator used
+    # of the scheduler that its last coordinator used: its address, the directory of certificates
+    scheduler: str = ""
+    certs: str | None = None
 
     def run_of(self, host: str) -> str:
         """Return the name of the host's run: with `each`, every host has its own."""

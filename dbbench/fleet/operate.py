@@ -128,7 +128,11 @@ def work(
             tuple(hosts),
             budget_s=wanted.plan.budget_s,
         )
-        fleet = dataclasses.replace(fleet, scheduler=started.address)
+        fleet = dataclasses.replace(
+            fleet,
+            scheduler=started.address,
+            certs=None if started.certs is None else str(started.certs),
+        )
         fleet_files.save(root, fleet)
         run = _run_of(root, request, fleet)
         given = Given(wanted.text, scripts_of(wanted), request.wipe)
@@ -239,10 +243,10 @@ def _stoppable(again: str) -> Iterator[None]:
         ) from None
 
 
-def report(root: Path, fleet: Fleet) -> list[dict[str, Any]] | None:
+def report(fleet: Fleet) -> list[dict[str, Any]] | None:
     """Return a row for each host of a fleet; None if no scheduler answers."""
     try:
-        scheduler = _scheduler_of(root, fleet)
+        scheduler = _connect(fleet)
     except errors.DbbenchError:
         return None
     with contextlib.closing(scheduler):
@@ -253,23 +257,16 @@ def report(root: Path, fleet: Fleet) -> list[dict[str, Any]] | None:
         return hosts.rows()
 
 
-def stop(
-    root: Path,
-    fleet: Fleet,
-    address: str | None,
-    certs: Path | None,
-) -> list[str]:
+def stop(root: Path, fleet: Fleet) -> list[str]:
     """Cancel the parts that hosts are running; return the hosts. If the coordinator was killed,
-    its scheduler has ended with it, and the keys that it has left are removed. Raises
-    FleetUnreachable if the scheduler of `address` does not answer.
+    its scheduler has ended with it, and the keys that it has left are removed.
     """
     stopped: list[str] = []
-    try:
-        with contextlib.closing(_scheduler_of(root, fleet, address, certs)) as scheduler:
-            stopped = scheduler.stop()
-    except (errors.FleetUnreachable, errors.FileUnreadable):
-        if address is not None:
-            raise
+    with (
+        contextlib.suppress(errors.FleetUnreachable, errors.FileUnreadable),
+        contextlib.closing(_connect(fleet)) as scheduler,
+    ):
+        stopped = scheduler.stop()
     with contextlib.suppress(errors.RunLocked), fleet_files.coordinating(root, fleet.name):
         shutil.rmtree(keys_of(root, fleet.name), ignore_errors=True)
     return stopped
@@ -280,13 +277,6 @@ def keys_of(root: Path, name: str) -> Path:
     return security.folder_of_fleet(fleet_files.folder_of(root, name))
 
 
-def _scheduler_of(
-    root: Path,
-    fleet: Fleet,
-    address: str | None = None,
-    certs: Path | None = None,
-) -> Scheduler:
-    keys = keys_of(root, fleet.name)
-    if certs is None and keys.is_dir():
-        certs = keys
-    return Scheduler(address or fleet.scheduler, certs, fleet.name)
+def _connect(fleet: Fleet) -> Scheduler:
+    certs = None if fleet.certs is None else Path(fleet.certs)
+    return Scheduler(fleet.scheduler, certs, fleet.name)

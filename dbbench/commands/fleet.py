@@ -164,7 +164,6 @@ def run(options: Options, **given: Any) -> int:
         given["least"] or 1,
         given["wipe"],
         seconds_of(given["gone_after"]),
-        resume_command(options),
     )
     hosts = HostOptions(
         given["scheduler"],
@@ -180,7 +179,11 @@ def run(options: Options, **given: Any) -> int:
     if fleet is not None and fleet.finished:
         click.echo(f"fleet {fleet.name} is already finished; --new starts another", err=True)
     else:
-        with resumable(resume_command(options)):
+        with resumable(
+            resume_command(options),
+            "the fleet",
+            "The hosts stop their trials; finished trials are kept.",
+        ):
             fleet = operate.work(root, request, fleet, hosts, partial(options.shown, renderer))
     return conclude(options, root, fleet)
 

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterator
 
 from dbbench.commands.options import Options
-from dbbench.errors import FilesystemFull, NotWritable
+from dbbench.errors import FilesystemFull, Interrupted, NotWritable, Terminated
 
 
 def resume_command(options: Options, name: str = "") -> str:
@@ -21,10 +21,23 @@ def resume_command(options: Options, name: str = "") -> str:
 
 
 @contextlib.contextmanager
-def resumable(command: str) -> Iterator[None]:
-    """If a results disk is full or not writable in the block, the error says how to resume."""
+def resumable(
+    command: str,
+    what: str = "the run",
+    effect: str = "Finished trials are kept.",
+) -> Iterator[None]:
+    """If a results disk is full or not writable in the block, or the user stops it, the error says
+    how to resume.
+    """
     try:
         yield
+    except (KeyboardInterrupt, Interrupted, Terminated) as stop:
+        kind = Terminated if isinstance(stop, Terminated) else Interrupted
+        raise kind(
+            f"{what} was stopped",
+            effect=effect,
+            remedy=f"Resume it with:  {command}",
+        ) from None
     except (FilesystemFull, NotWritable) as error:
         error.remedy = f"Free some disk space or correct the cause, then resume with:  {command}"
         raise

@@ -170,8 +170,10 @@ def command(
                 notes.append(expected.text)
         path = folder.path
         notes += notes_of(folder)
-        resume = resume_command(options, path.name)
-        with notifying(notify, path, request.plan.name), resumable(resume):
+        with (
+            notifying(notify, path, request.plan.name),
+            resumable(resume_command(options, path.name), f"run {path.name}"),
+        ):
             drive(options, folder, request.sha256, wipe, notes, new=made)
             return _conclude(options, path)
 
@@ -242,9 +244,8 @@ def drive(
     new: bool,
 ) -> None:
     """Run what is left of a run, with progress; `new`: this command has made its folder. Raises
-    Interrupted or Terminated with how to resume.
+    Interrupted, Terminated.
     """
-    from dbbench.commands.resuming import resume_command
     from dbbench.model.events import Event
     from dbbench.plan.planned_conditions import limits
     from dbbench.report.progress import renderer
@@ -255,21 +256,13 @@ def drive(
     run = folder.run
     texts = [*notes, *filter(None, [limits(run.plan, run.cells)])]
     texts += [f"skipped {arm}: {reason}" for arm, reason in run.skipped.items()]
-    try:
-        with options.shown(renderer) as emit:
-            # Trials that died with their process are not results.
-            for trial in set_killed_aside(folder):
-                texts.append(f"running {trial} again because its process died ({TrialDied.id})")
-            for text in texts:
-                emit(Event("note", {"text": text}))
-            execute(folder.path, sha256, wipe=wipe, emit=emit, new=new)
-    except (KeyboardInterrupt, Interrupted, Terminated) as stop:
-        kind = type(stop) if isinstance(stop, DbbenchError) else Interrupted
-        raise kind(
-            f"run {run.name} was stopped",
-            effect="Finished trials are kept.",
-            remedy=f"Resume it with:  {resume_command(options, run.name)}",
-        ) from None
+    with options.shown(renderer) as emit:
+        # Trials that died with their process are not results.
+        for trial in set_killed_aside(folder):
+            texts.append(f"running {trial} again because its process died ({TrialDied.id})")
+        for text in texts:
+            emit(Event("note", {"text": text}))
+        execute(folder.path, sha256, wipe=wipe, emit=emit, new=new)
 
 
 def _conclude(options: Options, folder: Path, before: bool = False) -> int:

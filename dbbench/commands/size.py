@@ -19,6 +19,7 @@ from dbbench.commands.options import (
     progress_option,
     results_option,
 )
+from dbbench.commands.resuming import resumable, resume_command
 from dbbench.commands.run import drive, wipe_option
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_TRIAL_FAILED
 from dbbench.units import seconds_of
@@ -99,7 +100,8 @@ def command(
     keep_scripts(folder.path, scripts_of(request))
     begin_search(folder, search)
     if folder.pending or deaths(folder):
-        drive(options, folder, request.sha256, wipe, [], new=made)
+        with resumable(resume_command(options), f"run {folder.path.name}"):
+            drive(options, folder, request.sha256, wipe, [], new=made)
     return _conclude(options, folder)
 
 

@@ -45,7 +45,6 @@ class FleetRequest:
     least_hosts: int
     wipe: tuple[str, ...]  # devices that may be erased
     gone_after_s: float
-    again: str  # the command that resumes the fleet
 
 
 def choose(root: Path, request: FleetRequest) -> Fleet | None:
@@ -114,7 +113,7 @@ def work(
     folder = fleet_files.folder_of(root, name)
     with (
         fleet_files.coordinating(root, name),
-        _stoppable(request.again),
+        stoppable(),
         cluster(options, folder) as started,
         contextlib.closing(Scheduler(started.address, started.certs, name)) as scheduler,
     ):
@@ -227,20 +226,6 @@ def _notes(request: FleetRequest, fleet: Fleet) -> Iterator[str]:
     text = limits(plan, request.plan.expanded.cells)
     if text:
         yield text
-
-
-@contextlib.contextmanager
-def _stoppable(again: str) -> Iterator[None]:
-    """Stop on SIGINT and SIGTERM; say how to resume. Raises Interrupted, Terminated."""
-    try:
-        with stoppable():
-            yield
-    except (errors.Interrupted, errors.Terminated) as stopped:
-        raise type(stopped)(
-            "the fleet was stopped",
-            effect="The hosts stop their trials; finished trials are kept.",
-            remedy=f"Resume it with:  {again}",
-        ) from None
 
 
 def report(fleet: Fleet) -> list[dict[str, Any]] | None:

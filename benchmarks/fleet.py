@@ -175,9 +175,9 @@ def worker(address: str, certs: str, results_folder: str) -> None:
     """Run a worker whose parts are simulated."""
     from fleet_share import simulate
 
-    from dbbench.fleet import daemons, share
+    from dbbench.fleet import daemons, task
 
-    share.run_share = simulate
+    task.run_share = simulate
     folder = Path(results_folder)
     daemons.work(address, folder.name, folder, Path(certs), None)
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from dbbench import results
-from dbbench.fleet import share
+from dbbench.fleet import task
 from dbbench.fleet.parts import Given
 from dbbench.model import Run, Status, Trial
 from dbbench.model.events import Emit, Event
@@ -22,8 +22,8 @@ def simulate(
     emit: Emit,
     stop: Stop,
 ) -> None:
-    """Replace `share.run_share`: a trial sleeps for its window and is published."""
-    share.make_run(run, given, folder)
+    """Replace `task.run_share`: a trial sleeps for its window and is published."""
+    task.make_run(run, given, folder)
     for spec in results.pending(folder, run):
         if stop.signal is not None:
             raise stop.error()

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from dbbench import __version__, errors, results
-from dbbench.fleet import fleet_files, parcel
+from dbbench.fleet import fleet_files
 from dbbench.fleet.fleet_files import Fleet
-from dbbench.fleet.parts import Given, Part, further_parts
+from dbbench.fleet.parts import Given, Part, PartOutcome, further_parts, unpack
 from dbbench.fleet.scheduler import Host, Hosts, Scheduler, Submitted
-from dbbench.fleet.task import PartOutcome
 from dbbench.model import Run
 from dbbench.model.events import Emit, Event
 from dbbench.results import merging
@@ -183,7 +182,7 @@ class Coordinator:
         folder = self.results / part.run.name
         arrived = fleet_files.folder_of(self.results, self.fleet.name) / fleet_files.ARRIVED
         shutil.rmtree(arrived, ignore_errors=True)
-        parcel.unpack(files, arrived)
+        unpack(files, arrived)
         # A coordinator that was killed here has imported some of them, maybe from another host.
         set_aside(folder, results.list_results(arrived), "interrupted-import")
         merging.merge(arrived, self.results)

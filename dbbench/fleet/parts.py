@@ -1,16 +1,23 @@
-"""The parts of a fleet's plan: each is run by one host as a whole, because pairs are formed within a
-block.
+"""What the coordinator and the hosts of a fleet send each other: the parts of a plan, each of which
+is run by one host as a whole, because pairs are formed within a block; and their results, the files
+of a run's folder by name.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
 from dbbench import results
 from dbbench.fleet.fleet_files import Fleet
-from dbbench.model import Budget, Run
+from dbbench.model import Budget, Json, Run
 from dbbench.plan.request import PlanRequest, take_share
+from dbbench.results import merging
+from dbbench.results.at_ceiling import FILE as CEILING
+from dbbench.results.fileio import RAW, writing
 from dbbench.run.adaptive import extend, further
 from dbbench.units import grouped
 
@@ -36,6 +43,17 @@ class Given:
     plan: str  # content of the plan file
     scripts: dict[str, str]
     wipe: tuple[str, ...] = ()  # devices that may be erased
+
+
+@dataclass(frozen=True)
+class PartOutcome:
+    """What a host returns for a part: its finished trials, or the error that kept it from running
+    them.
+    """
+
+    host: str
+    files: dict[str, bytes] = field(default_factory=dict, repr=False)
+    error: Json | None = None
 
 
 def parts_of(fleet: Fleet, run: Run, wanted: PlanRequest) -> list[Part]:
@@ -85,3 +103,27 @@ def further_parts(
             longer = further(longer, trials)
     folder.save(longer)
     return blocks_of(dataclasses.replace(run, order=longer.order[len(before.order) :]))
+
+
+def pack(folder: Path) -> dict[str, bytes]:
+    """Return the run in `folder` with its finished trials. Raises ImportRefused, ResultDamaged."""
+    finished = results.list_results(folder)
+    trials = [spec.id for spec in results.load_spec(folder).order if spec.id in finished]
+    names = ["run.json", "plan.toml"]
+    if os.path.lexists(folder / CEILING):
+        names.append(CEILING)
+    for part in ("scripts", *(f"trials/{trial}" for trial in trials)):
+        if (folder / part).is_dir():
+            names += [f"{part}/{name}" for name, _size in merging.files_of(folder / part)]
+    return {name: merging.read(folder / name, folder.parent, most=RAW) for name in names}
+
+
+def unpack(files: Mapping[str, bytes], folder: Path) -> None:
+    """Write a run to `folder`, where `merging.merge` verifies it. Raises ImportRefused for a name
+    that leads out of it, NotWritable.
+    """
+    for name, content in files.items():
+        path = folder / merging.inner(name)
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from dbbench.errors import DbbenchError, FleetUnreachable
 from dbbench.fleet import daemons, security
-from dbbench.fleet.parts import Given, Part
-from dbbench.fleet.task import PartOutcome, run_part
+from dbbench.fleet.parts import Given, Part, PartOutcome
+from dbbench.fleet.task import run_part
 from dbbench.units import iso
 
 import distributed  # isort: skip  (`daemons` configures dask before it is imported)

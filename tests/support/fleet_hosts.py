@@ -10,12 +10,10 @@ from typing import Any
 
 from dbbench import results
 from dbbench.errors import DbbenchError
-from dbbench.fleet import parcel
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.fleet_files import Fleet
-from dbbench.fleet.parts import Given, Part, parts_of
+from dbbench.fleet.parts import Given, Part, PartOutcome, pack, parts_of
 from dbbench.fleet.scheduler import Host
-from dbbench.fleet.task import PartOutcome
 from dbbench.model import Run, TrialSpec, plain
 from dbbench.model.events import Emit, ignore
 from dbbench.plan import Expanded, make_order
@@ -152,7 +150,7 @@ class Hosts:
         for spec in run.order:
             if not (folder / "trials" / spec.id).exists():
                 self._publish(folder, host, spec)
-        return parcel.pack(folder)
+        return pack(folder)
 
     def _publish(self, folder: Path, host: str, spec: TrialSpec) -> None:
         trial_folder = folder / "trials" / spec.id

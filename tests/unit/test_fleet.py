@@ -9,10 +9,10 @@ pytest.importorskip("distributed")
 
 from dbbench import results
 from dbbench.errors import HostLost, ImportRefused, NotWritable, Terminated
-from dbbench.fleet import fleet_files, parcel
+from dbbench.fleet import fleet_files
 from dbbench.fleet.coordinator import Coordinator
 from dbbench.fleet.fleet_files import Fleet
-from dbbench.fleet.parts import Given, blocks_of, parts_of
+from dbbench.fleet.parts import Given, blocks_of, parts_of, unpack
 from dbbench.model import Budget, Run
 from dbbench.model.events import Event
 from dbbench.plan import Expanded
@@ -242,7 +242,7 @@ def test_budget_of_a_spread_fleet_gives_each_host_a_share(root: Path) -> None:
 def test_parcel_writes_only_below_its_folder(name: str, tmp_path: Path) -> None:
     """A name that leads out of it is refused."""
     with pytest.raises(ImportRefused):
-        parcel.unpack({name: b""}, tmp_path / "a/b/part")
+        unpack({name: b""}, tmp_path / "a/b/part")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -89,7 +89,7 @@ def test_names_of_hosts_cannot_leave_a_folder(name: str) -> None:
 @pytest.mark.starts_processes
 def test_commands_import_no_dask() -> None:
     """`dbbench` works without it, and its help is fast."""
-    modules = "dbbench.cli, dbbench.commands.fleet, dbbench.commands.clean, dbbench.fleet.share"
+    modules = "dbbench.cli, dbbench.commands.fleet, dbbench.commands.clean, dbbench.fleet.parts"
     code = f"import sys, {modules}; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not {"dask", "distributed"} & set(done.stdout.split())

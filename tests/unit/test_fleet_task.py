@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("distributed")
+
 from dbbench import results
 from dbbench.errors import RunLocked, RunNameTaken, Terminated
-from dbbench.fleet import share
+from dbbench.fleet import task
 from dbbench.fleet.parts import Given
 from dbbench.machine import namespaces
 from dbbench.model import Run, TrialSpec
@@ -28,7 +30,7 @@ def make_run(folder: Path, run: Run, scripts: dict[str, str] | None = None) -> R
     folder.mkdir(exist_ok=True)
     given = Given("# plan\n", scripts or {})
     named = dataclasses.replace(run, host={"hostname": "db1"})
-    return share.make_run(named, given, folder / run.name).run
+    return task.make_run(named, given, folder / run.name).run
 
 
 def part(run: Run, *blocks: int, attempt: int = 1) -> Run:
@@ -45,7 +47,7 @@ def test_run_of_a_host_has_its_name_and_facts(tmp_path: Path) -> None:
     """The name is that of the fleet, not what the machine calls itself."""
     run = make_run(tmp_path, small_run("f"))
     assert run.host["hostname"] == "db1" and run.host["kernel"]
-    assert run.dbbench_version and run.versions
+    assert run.versions
 
 
 def test_order_of_a_host_is_that_of_its_part(tmp_path: Path) -> None:
@@ -107,7 +109,7 @@ def test_locks_of_disks_are_private(
     """
     monkeypatch.setattr(namespaces, "RUNTIME", tmp_path / "run")
     environ["HOME"] = str(tmp_path / "home")
-    lock = share.lock_of(small_run("f"), tmp_path / "missing/f")
+    lock = task.lock_of(small_run("f"), tmp_path / "missing/f")
     assert lock.parent.stat().st_mode & 0o777 == 0o700
     lock.parent.chmod(0o755)  # as an earlier version made it
     assert namespaces.private_folder().stat().st_mode & 0o777 == 0o700
@@ -115,19 +117,19 @@ def test_locks_of_disks_are_private(
     lock.symlink_to(tmp_path / "victim")
     with (
         pytest.raises(OSError, match="symbolic link"),
-        share.disk_turn(small_run("f"), tmp_path, ignore, Stop()),
+        task.disk_turn(small_run("f"), tmp_path, ignore, Stop()),
     ):
         pass
     assert (tmp_path / "victim").read_text() == "not of dbbench\n"
     lock.parent.rename(tmp_path / "elsewhere")
     lock.parent.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(PermissionError):
-        share.lock_of(small_run("f"), tmp_path)
+        task.lock_of(small_run("f"), tmp_path)
 
 
 def test_parts_on_one_disk_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that waits names the run that uses the disk."""
-    monkeypatch.setattr(share, "lock_of", lambda _run, _folder: tmp_path / "disk.lock")
+    monkeypatch.setattr(task, "lock_of", lambda _run, _folder: tmp_path / "disk.lock")
     run = small_run("f")
     waits = threading.Event()
     events = list[Event]()
@@ -138,10 +140,10 @@ def test_parts_on_one_disk_take_turns(tmp_path: Path, monkeypatch: pytest.Monkey
         waits.set()
 
     def other() -> None:
-        with share.disk_turn(run, tmp_path / "second", emit, Stop()):
+        with task.disk_turn(run, tmp_path / "second", emit, Stop()):
             order.append("second")
 
-    with share.disk_turn(run, tmp_path / "first", ignore, Stop()):
+    with task.disk_turn(run, tmp_path / "first", ignore, Stop()):
         waiting = threading.Thread(target=other)
         waiting.start()
         assert waits.wait(30)
@@ -155,15 +157,15 @@ def test_part_that_waits_for_the_disk_can_be_stopped(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`fleet stop` and the end of the worker do not wait for the run that has the disk."""
-    monkeypatch.setattr(share, "lock_of", lambda _run, _folder: tmp_path / "disk.lock")
+    monkeypatch.setattr(task, "lock_of", lambda _run, _folder: tmp_path / "disk.lock")
     run = small_run("f")
     stop = Stop()
     with pytest.raises(Terminated):
         stop(signal.SIGTERM, None)
     with (
-        share.disk_turn(run, tmp_path / "first", ignore, Stop()),
+        task.disk_turn(run, tmp_path / "first", ignore, Stop()),
         pytest.raises(Terminated),
-        share.disk_turn(run, tmp_path / "second", ignore, stop),
+        task.disk_turn(run, tmp_path / "second", ignore, stop),
     ):
         pytest.fail("both have the disk")
 
@@ -172,9 +174,9 @@ def test_work_without_a_process_ends_at_its_next_report() -> None:
     """Writing a large image is not a process that could be stopped."""
     events = list[Event]()
     stop = Stop()
-    share.unless_stopped(stop, events.append, Event("prepare"))
+    task.report(stop, events.append, Event("prepare"))
     with pytest.raises(Terminated):
         stop(signal.SIGTERM, None)
     with pytest.raises(Terminated):
-        share.unless_stopped(stop, events.append, Event("prepare"))
+        task.report(stop, events.append, Event("prepare"))
     assert events == [Event("prepare")]

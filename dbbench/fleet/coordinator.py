@@ -251,13 +251,9 @@ class Coordinator:
         self.emit(Event("fleet_end", data))
         if not lacking:
             return
-        lines = []
-        for name in lacking:
-            why = self._lost[name]
-            of_one_host = self.parts[name].host is not None
-            lines.append(why if of_one_host else f"{name}: {why}")
+        # Most parts have the same reason.
         raise errors.HostLost(
-            "\n  ".join(lines),
+            "\n  ".join(dict.fromkeys(self._lost.values())),
             remedy="Correct the cause on the host, then run the same command again to resume.",
         )
 

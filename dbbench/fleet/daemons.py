@@ -39,12 +39,9 @@ QUIET: Final[Json] = {
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
-    "distributed.worker.daemon": False,
     "distributed.scheduler.work-stealing-interval": "5s",
     "distributed.scheduler.active-memory-manager.start": False,
     "distributed.diagnostics.nvml": False,
-    "distributed.comm.retry.count": 0,
-    "distributed.deploy.lost-worker-timeout": "365d",  # `launch` starts it again
     "logging": {"distributed": "error"},
 }
 dask.config.set(QUIET)
@@ -109,9 +106,7 @@ def work(
         resources=resources(name),
         security=security.of(certs),
         memory_limit=0,
-        dashboard=False,
         death_timeout=10,
-        validate=False,
         heartbeat_interval=f"{HEARTBEAT_S}s",
         host="127.0.0.1" if security.is_loopback(address) else None,
     )

@@ -30,7 +30,7 @@ from dbbench.fleet import daemons, fleet_files, security
 from dbbench.fleet.task import STOP_S
 from dbbench.machine import namespaces, threads
 from dbbench.remote import ssh
-from dbbench.results.fileio import own_file, writing
+from dbbench.results.fileio import open_log
 
 _GIVE_UP_S: Final = 20  # a worker that has no scheduler for this time ends
 _AGAIN_S: Final = 5.0  # between two looks at the workers
@@ -154,10 +154,8 @@ def _keep_running(
 @contextlib.contextmanager
 def _start(argv: Sequence[str], stdin: bytes, log: Path) -> Iterator[process.Running]:
     env = {**process.kept_environment(), namespaces.PARENT: str(os.getpid())}
-    with writing(log):
-        out = own_file(log, os.O_WRONLY | os.O_APPEND, 0o644)
     with (
-        os.fdopen(out, "ab"),
+        open_log(log) as out,
         # The key is in memory only.
         os.fdopen(os.memfd_create("certificates"), "w+b") as certificates,
     ):
@@ -166,7 +164,7 @@ def _start(argv: Sequence[str], stdin: bytes, log: Path) -> Iterator[process.Run
         with process.running(
             argv,
             stdin=certificates,
-            stdout=out,
+            stdout=out.fileno(),
             env=env,
             grace_s=STOP_S,
             own_session=True,

@@ -19,7 +19,7 @@ import shutil
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import IO, Any, Final, TypeVar
 
 from pydantic import ValidationError
 
@@ -206,6 +206,12 @@ def own_file(path: Path, flags: int, mode: int) -> int:
         os.close(fd)
         raise
     return fd
+
+
+def open_log(path: Path) -> IO[bytes]:
+    """Open a file of this user to append to it. Raises NotWritable, FilesystemFull."""
+    with writing(path):
+        return os.fdopen(own_file(path, os.O_WRONLY | os.O_APPEND, 0o644), "ab")
 
 
 def _check_own(path: Path, found: os.stat_result) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import IO, Final, NoReturn
+from typing import Final, NoReturn
 
 from dbbench import process
 from dbbench.errors import (
@@ -34,7 +34,7 @@ from dbbench.machine import namespaces, questions
 from dbbench.machine.host.proc import PROC, below, content, tasks
 from dbbench.model import Json
 from dbbench.model.events import Emit, Event, parse
-from dbbench.results.fileio import own_file, writing
+from dbbench.results.fileio import open_log
 
 # Seconds for a clean stop (server shutdown, umount); then the child is killed, and the kernel
 # cleans up.
@@ -190,7 +190,7 @@ class Launcher(ExitStack):
         }
         fd = its_end.fileno()
         command = [sys.executable, "-m", self._module, str(fd), str(self.log.parent)]
-        with its_end, self._log_file() as log:
+        with its_end, open_log(self.log) as log:
             server = process.running(
                 command,
                 stdout=log.fileno(),
@@ -245,7 +245,7 @@ class Launcher(ExitStack):
         # The child's events arrive through this pipe.
         output, written = os.pipe()
         try:
-            with self._log_file() as log:
+            with open_log(self.log) as log:
                 socket.send_fds(
                     requests,
                     [json.dumps(request).encode()],
@@ -262,10 +262,6 @@ class Launcher(ExitStack):
             os.close(output)
             return server.wait(STOP_GRACE_S)
         return Child(int(pid), fds[0], output, requests)
-
-    def _log_file(self) -> IO[bytes]:
-        with writing(self.log):
-            return os.fdopen(own_file(self.log, os.O_WRONLY | os.O_APPEND, 0o644), "ab")
 
 
 def serve(main: Callable[[Json], int]) -> NoReturn:

@@ -22,7 +22,7 @@ REPORTED: Final = {
 }
 
 
-def combined(*parts: Iterable[Durability]) -> tuple[Durability, ...]:
+def combine(*parts: Iterable[Durability]) -> tuple[Durability, ...]:
     """Return the flags of all parts, worst first, without duplicates."""
     flags = {flag for part in parts for flag in part}
     return tuple(flag for flag in Durability if flag in flags)
@@ -75,7 +75,7 @@ def of_server(
     reports = storage.reports(not repairs)
     if reports:
         flags.add(Durability.REPORTED_UNSAFE)
-    return ServerDurability(combined(flags), reports)
+    return ServerDurability(combine(flags), reports)
 
 
 def flushes_tables(effective: Mapping[str, str]) -> bool:

@@ -278,7 +278,7 @@ def finite(value: Any) -> Any:
     return value
 
 
-def grouped(items: Iterable[_V], key: Callable[[_V], _K]) -> dict[_K, list[_V]]:
+def group_by(items: Iterable[_V], key: Callable[[_V], _K]) -> dict[_K, list[_V]]:
     """Return the items by their key; both keep their order."""
     groups: dict[_K, list[_V]] = {}
     for item in items:

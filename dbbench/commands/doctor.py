@@ -419,7 +419,7 @@ def _host() -> Iterator[Probe]:
         "boot with the kernel parameter psi=1",
         optional=True,
     )
-    seen = _waits_seen()
+    seen = _observe_waits()
     yield Probe(
         Purpose.HOST,
         "waits of threads",
@@ -447,7 +447,7 @@ def _host() -> Iterator[Probe]:
     yield Probe(Purpose.HOST, "virtual machine", True, virtual or "unknown")
 
 
-def _waits_seen() -> str:
+def _observe_waits() -> str:
     """Return whether the kernel says what a program waits for that this user has started."""
     if not calls_by_number():
         return "not observed"

@@ -22,7 +22,7 @@ from dbbench.machine import host
 from dbbench.model.base import data_folder
 from dbbench.report.text import put, put_paragraph
 from dbbench.storage.devices.directory import check_directory
-from dbbench.units import grouped
+from dbbench.units import group_by
 
 if TYPE_CHECKING:
     from dbbench.plan.proposal import Proposal
@@ -177,7 +177,7 @@ def _notes(options: Options, path: Path) -> Iterator[str]:
     folders = [Path(folder) for folder in request.plan.device.directories.values()]
     if len(folders) == 1:
         yield f"{folders[0]} is the only directory, so nothing is compared. Name a second one."
-    for group in grouped(folders, lambda folder: folder.stat().st_dev).values():
+    for group in group_by(folders, lambda folder: folder.stat().st_dev).values():
         if len(group) > 1:
             names = " and ".join(map(str, group))
             yield f"{names} are on the same filesystem, so they cannot differ."

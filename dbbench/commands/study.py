@@ -182,7 +182,7 @@ def command(options: Options, name: str, scale: str) -> None:
     for what, then in study.then.items():
         put_paragraph(f"  {what}: {then}")
     put()
-    rows = list(_published(study))
+    rows = list(_rows_of_reports(study))
     if rows:
         put_table(("workload", "metric", "fs setup", "published", "note"), rows)
     for claim in study.claim:
@@ -202,7 +202,7 @@ def command(options: Options, name: str, scale: str) -> None:
     put(f"\n# the plan of scale {scale}\n{text.rstrip()}")
 
 
-def _published(study: Study) -> Iterator[tuple[str, str, str, str, str]]:
+def _rows_of_reports(study: Study) -> Iterator[tuple[str, str, str, str, str]]:
     """Yield (workload, metric, fs setup, value, note) of what was published."""
     for table in study.table:
         variant = studies.variant_of(table, study.scales["full"])

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from dbbench.compare.interval import Estimate, estimate
 from dbbench.model import Status, Trial
-from dbbench.units import grouped
+from dbbench.units import group_by
 
 Group = tuple[str, str, str]  # engine, workload, variant
 Pairs = list[tuple[float, float]]  # (baseline, candidate), one for each block
@@ -14,7 +14,7 @@ Pairs = list[tuple[float, float]]  # (baseline, candidate), one for each block
 
 def groups(trials: Sequence[Trial]) -> dict[Group, list[Trial]]:
     """Return the trials by (engine, workload, variant), which are never compared with each other."""
-    return grouped(trials, lambda trial: (trial.engine, trial.workload, trial.variant))
+    return group_by(trials, lambda trial: (trial.engine, trial.workload, trial.variant))
 
 
 def chosen(trials: Sequence[Trial]) -> list[Trial]:
@@ -24,7 +24,7 @@ def chosen(trials: Sequence[Trial]) -> list[Trial]:
     """
     counted: set[str] = set()
     for group in groups(trials).values():
-        for block in grouped(group, lambda trial: trial.block).values():
+        for block in group_by(group, lambda trial: trial.block).values():
             counted.update(_ids_that_count(block))
     kept = [trial for trial in trials if trial.id in counted]
     return sorted(kept, key=lambda trial: trial.position)
@@ -45,7 +45,7 @@ def _ids_that_count(block: Sequence[Trial]) -> Iterator[str]:
 
 def _complete_attempt(block: Sequence[Trial], arms: set[str]) -> int | None:
     """Return the earliest attempt in which every arm is ok."""
-    attempts = grouped(block, lambda trial: trial.attempt)
+    attempts = group_by(block, lambda trial: trial.attempt)
     for attempt, trials in sorted(attempts.items()):
         good = {trial.fs_setup for trial in trials if trial.status is Status.OK}
         if good == arms:
@@ -70,7 +70,7 @@ def pairs_of(
     failed.
     """
     pairs = []
-    for _, block in sorted(grouped(group, lambda trial: trial.block).items()):
+    for _, block in sorted(group_by(group, lambda trial: trial.block).items()):
         in_order = sorted(block, key=lambda trial: (trial.attempt, trial.position))
         bases = _usable(in_order, baseline)
         others = _usable(in_order, candidate)

@@ -13,7 +13,7 @@ from typing import Final
 
 from dbbench.compare import time_layers
 from dbbench.model import Cell, DeviceLimit, Run, Search, Status, Trial, without_levels
-from dbbench.units import grouped
+from dbbench.units import group_by
 
 MISSED: Final = 0.05  # of the rate
 SCATTER: Final = 3.0  # standard errors of a random schedule, of which a short window has more
@@ -99,8 +99,8 @@ def size_setups(run: Run, trials: Mapping[str, Trial]) -> Iterator[Sized]:
     search = run.search
     if search is None:
         return
-    of_cell = grouped(run.order, lambda spec: spec.cell)
-    for key, cells in grouped(run.cells, _series).items():
+    of_cell = group_by(run.order, lambda spec: spec.cell)
+    for key, cells in group_by(run.cells, _series).items():
         levels = []
         failed = 0
         for cell in cells:

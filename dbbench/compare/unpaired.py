@@ -26,7 +26,7 @@ from dbbench.compare.verdict import UNKNOWN, Row, values_in, with_interval
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Trial, Verdict
 from dbbench.model.plan import MARGIN
-from dbbench.units import grouped
+from dbbench.units import group_by
 
 NOTE: Final = remark(RemarkKind.UNPAIRED)
 ALPHA: Final = 0.05  # of the test whether hosts disagree
@@ -46,7 +46,7 @@ def unpaired_rows(
     table: list[Row] = []
     for group in groups(trials).values():
         # The attempts that count are chosen per block within each value.
-        by_value = grouped(group, lambda trial: value_of[trial.id])
+        by_value = group_by(group, lambda trial: value_of[trial.id])
         counted = {value: chosen(of_value) for value, of_value in by_value.items()}
         for arm in dict.fromkeys(trial.fs_setup for trial in group):
             of_arm: dict[str, list[Trial]] = {}
@@ -214,7 +214,7 @@ def by_host(
     """Return each arm's ratio on each host, for trials from several hosts; [] for one host."""
     arms = []
     for (engine, workload, variant), group in sorted(groups(trials).items()):
-        hosts = grouped(sorted(group, key=lambda trial: trial.host), lambda trial: trial.host)
+        hosts = group_by(sorted(group, key=lambda trial: trial.host), lambda trial: trial.host)
         if len(hosts) == 1:
             continue
         for arm in sorted({trial.fs_setup for trial in group} - {baseline}):

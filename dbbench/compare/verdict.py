@@ -19,7 +19,7 @@ from dbbench.metrics.summary import is_short
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Figures, Status, Trial, Verdict
 from dbbench.model.plan import MARGIN
-from dbbench.units import grouped
+from dbbench.units import group_by
 
 UNKNOWN: Final = "unknown"  # every trial failed before its durability class was determined
 # suffix of the baseline's label for the baseline a second time, the A/A guard of nightly runs
@@ -173,7 +173,7 @@ def _group_rows(
 ) -> list[Row]:
     metric = group.metric
     # Holm's levels cover all pairs of the group.
-    counted = grouped(chosen(group.trials), lambda trial: trial.fs_setup)
+    counted = group_by(chosen(group.trials), lambda trial: trial.fs_setup)
     log_ratios = {arm: guess.log_ratio() for arm, guess in group.estimates.items()}
     levels = confidences(log_ratios, 1 - level)
     # The scatter of a smoke test says nothing about the blocks of a real run.
@@ -394,7 +394,7 @@ def means(by_arm: Mapping[str, Iterable[float | None]]) -> Figures:
 def _block_minutes(group: list[Trial]) -> float | None:
     """Return the time of a block: the sum of each arm's mean time of a trial."""
     seconds = 0.0
-    for trials in grouped(group, lambda trial: trial.fs_setup).values():
+    for trials in group_by(group, lambda trial: trial.fs_setup).values():
         phases = [phase.seconds for trial in trials for phase in trial.phases]
         seconds += math.fsum(phases) / len(trials)
     return seconds / 60 if seconds else None
@@ -429,7 +429,7 @@ class Comparison:
     _tables: dict[str, dict[Group, list[Row]]] = field(default_factory=dict, init=False)
 
     @cached_property
-    def _settled(self) -> set[Group]:
+    def _settled_groups(self) -> set[Group]:
         return {group for (group, _), why in self.stopped.items() if why.kind is RemarkKind.SETTLED}
 
     def rows(self, group: Group, metric: str) -> list[Row]:
@@ -440,7 +440,7 @@ class Comparison:
 
     def _judge(self, metric: str | Mapping[str, str]) -> dict[Group, list[Row]]:
         tables: dict[Group, list[Row]] = {}
-        for row in rows(self.trials, self.baseline, metric, self.margin, self._settled):
+        for row in rows(self.trials, self.baseline, metric, self.margin, self._settled_groups):
             key = (row.engine, row.workload, row.variant)
             table = tables.setdefault(key, [])
             reason = self.stopped.get((key, row.fs_setup))

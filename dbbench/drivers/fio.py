@@ -189,7 +189,7 @@ def _outcome(load: ToolLoad) -> Outcome:
     raw = load.task.raw
     scratch = load.task.scratch
     # The summary was written by the load's account, so it is read with care.
-    text = tool.read_left(scratch / "fio.json")
+    text = tool.read_output(scratch / "fio.json")
     (raw / "fio.json").write_text(text)
     total = parse(text)
     if total.errors:
@@ -260,7 +260,7 @@ def _logs(scratch: Path, raw: Path, kind: str) -> list[str]:
     """Return the logs of all jobs; they are kept with fio's other output."""
     texts = []
     for path in sorted(scratch.glob(f"{_LOG}_{kind}.*.log")):
-        text = tool.read_left(path)
+        text = tool.read_output(path)
         (raw / path.name).write_text(text)
         texts.append(text)
     return texts

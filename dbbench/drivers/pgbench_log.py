@@ -50,7 +50,7 @@ def parse(
     counts = Counts(seconds)
     skipped = 0
     for path in paths:
-        with tool.open_left(path) as log:
+        with tool.open_output(path) as log:
             while lines := log.readlines(tool.PIECE_BYTES):
                 try:
                     rows = _columns(b"".join(lines))

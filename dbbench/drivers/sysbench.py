@@ -285,7 +285,7 @@ def _outcome(load: ToolLoad) -> Outcome:
     # With `rate`, latencies include the wait in sysbench's queue.
     if cell.parameters.get("rate"):
         queue = scratch / QUEUE
-        written = tool.read_left(queue) if os.path.lexists(queue) else ""
+        written = tool.read_output(queue) if os.path.lexists(queue) else ""
         (raw / "sysbench_queue.txt").write_text(written)
         lived_s = load.lived_s or float(load.seconds)
         put_queued_latencies(counts, written, histogram(printed), lived_s, load.late_s)

@@ -48,7 +48,7 @@ def parse(paths: Sequence[Path], seconds: int, late_s: int = 0) -> Counts:
     """
     counts = Counts(seconds)
     for path in paths:
-        with tool.open_left(path, tool.MOST_TEXT_BYTES) as file:
+        with tool.open_output(path, tool.MOST_TEXT_BYTES) as file:
             content = file.read()
         try:
             rows = [_row(line) for line in content.splitlines() if line]

@@ -341,7 +341,7 @@ def read_counts(patterns: Mapping[str, re.Pattern[str]], printed: str) -> dict[s
     return totals
 
 
-def open_left(path: Path, most_bytes: int = fileio.RAW) -> io.BufferedReader:
+def open_output(path: Path, most_bytes: int = fileio.RAW) -> io.BufferedReader:
     """Open a file that a load generator left in the scratch directory.
 
     The load's account can put anything there, so links, FIFOs and devices are refused, and files
@@ -356,9 +356,9 @@ def open_left(path: Path, most_bytes: int = fileio.RAW) -> io.BufferedReader:
         ) from None
 
 
-def read_left(path: Path) -> str:
+def read_output(path: Path) -> str:
     """Return the text of a file that a load generator left. Raises DriverFailed."""
-    with open_left(path, MOST_TEXT_BYTES) as file:
+    with open_output(path, MOST_TEXT_BYTES) as file:
         return file.read().decode(errors="replace")
 
 
@@ -368,7 +368,7 @@ def pack(paths: Iterable[Path], target: Path) -> None:
     """
     with gzip.GzipFile(target, "wb", 1) as packed:
         for path in paths:
-            with open_left(path) as lines:
+            with open_output(path) as lines:
                 shutil.copyfileobj(lines, packed, PIECE_BYTES)
             path.unlink()
 

@@ -453,7 +453,7 @@ class Innodb:
         # Only dbbench's own values decide where the server listens and writes.
         program = mysqld.require(profile, place.bin)
         settings = {name.replace("-", "_"): setting for name, setting in settings.items()}
-        text.keep_reserved(settings, profile.reserved)
+        text.refuse_reservations(settings, profile.reserved)
         owner = self.account()
         network = place.network
         sockets = own(place.sockets, owner)

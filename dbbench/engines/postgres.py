@@ -427,7 +427,7 @@ def serving(
     """Start the server within the block, after any recovery. `profile`: that of an engine based on
     PostgreSQL.
     """
-    text.keep_reserved(settings, profile.reserved)
+    text.refuse_reservations(settings, profile.reserved)
     folder = _require(place.bin)
     owner = account()
     version = _version(folder)

@@ -116,15 +116,15 @@ def respelt_size(engine: str, value: Scalar) -> str | None:
     return size
 
 
-def why_reserved(reserved: Mapping[str, str], name: str) -> str:
+def reservation(reserved: Mapping[str, str], name: str) -> str:
     """Return why only dbbench may set the setting; "" if a plan may."""
     return reserved.get(spelt(name).removeprefix(LOOSE), "")
 
 
-def keep_reserved(settings: Settings, reserved: Mapping[str, str]) -> None:
+def refuse_reservations(settings: Settings, reserved: Mapping[str, str]) -> None:
     """Raise SettingRefused if a plan sets what dbbench decides (socket, port, data directory)."""
     for name, setting in settings.items():
-        if reason := why_reserved(reserved, name):
+        if reason := reservation(reserved, name):
             raise SettingRefused(
                 f"{name} (set by the {setting.origin.replace('_', ' ')}) is reserved: {reason}",
                 effect="The server was not started.",

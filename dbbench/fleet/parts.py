@@ -19,7 +19,7 @@ from dbbench.results import merging
 from dbbench.results.at_ceiling import FILE as CEILING
 from dbbench.results.fileio import RAW, writing
 from dbbench.run.adaptive import extend, further
-from dbbench.units import grouped
+from dbbench.units import group_by
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ def parts_of(fleet: Fleet, run: Run, wanted: PlanRequest) -> list[Part]:
 def blocks_of(run: Run) -> list[Part]:
     """Return each block of the run, and each repeat of one."""
     parts = []
-    of_blocks = grouped(run.order, lambda spec: (spec.block, spec.attempt))
+    of_blocks = group_by(run.order, lambda spec: (spec.block, spec.attempt))
     for (block, attempt), order in of_blocks.items():
         name = f"block-{block}" if attempt == 1 else f"block-{block}-a{attempt}"
         # A host adds no blocks of its own, and is not itself a fleet.

@@ -67,7 +67,7 @@ def run_part(run: Run, given: Given, topic: str) -> PartOutcome:
         if event.kind in _REPORTED:
             worker.log_event(topic, {"host": HERE.name, "kind": event.kind, "data": event.data})
 
-    watch = partial(_stop_unwanted, stop, worker, worker.get_current_task())
+    watch = partial(_stop_with_task, stop, worker, worker.get_current_task())
     try:
         folder = HERE.results / merging.checked_name(run.name)
         named = dataclasses.replace(run, host={"hostname": HERE.name})
@@ -80,7 +80,7 @@ def run_part(run: Run, given: Given, topic: str) -> PartOutcome:
         return PartOutcome(HERE.name, error=DbbenchError(f"{HERE.name}: {error}").as_data())
 
 
-def _stop_unwanted(
+def _stop_with_task(
     stop: Stop,
     worker: Any,
     key: str,

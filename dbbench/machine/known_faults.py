@@ -102,7 +102,7 @@ def known_faults() -> tuple[KnownFault, ...]:
     return _file().fault
 
 
-def unjudged(filesystem: str, engine: str, options: str) -> list[str]:
+def unknown_options(filesystem: str, engine: str, options: str) -> list[str]:
     """Return a sentence for each option that the durability class of this server on this
     filesystem does not know. `options`: see `Concern.concerns`; of the settings, only those that
     the plan, the workload or the setup sets.

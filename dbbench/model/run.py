@@ -18,7 +18,7 @@ COPIED: Final = "copied_bytes"
 REMOVED: Final = "age_engine"
 
 
-def _drop_removed(plan: Any) -> Any:
+def _drop_old_key(plan: Any) -> Any:
     """Return a plan of the results without the removed key and its deadline."""
     if not isinstance(plan, dict):
         return plan
@@ -203,7 +203,7 @@ class Run:
 
     name: str
     created: str  # UTC, ISO 8601
-    plan: Annotated[Plan, BeforeValidator(_drop_removed)]
+    plan: Annotated[Plan, BeforeValidator(_drop_old_key)]
     plan_sha256: str
     cells: tuple[Cell, ...]
     order: tuple[TrialSpec, ...]

@@ -15,7 +15,7 @@ from typing import Final
 from dbbench.datasets import generated
 from dbbench.engines import ENGINES, SERVERS, profile_of
 from dbbench.engines.port import Profile
-from dbbench.engines.settings import LOOSE, respelt_size, why_reserved
+from dbbench.engines.settings import LOOSE, reservation, respelt_size
 from dbbench.errors import FileUnreadable, PlanInvalid
 from dbbench.machine import cores, ownership
 from dbbench.model import DROPPED, EngineSpec, Plan, Scalar, Workload, WorkloadSpec, spelt
@@ -213,7 +213,7 @@ def _check_setting(
 ) -> None:
     """Note a setting with which every trial would fail."""
     plain = spelt(name).removeprefix(LOOSE)
-    if reason := why_reserved(profile.reserved, name):
+    if reason := reservation(profile.reserved, name):
         document.flaw(key, f'"{name}" is reserved: {reason}; remove it')
     elif spelt(name) != plain:
         document.flaw(key, f'"{name}" may have no effect; write "{plain}", or remove it')

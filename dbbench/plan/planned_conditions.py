@@ -326,7 +326,7 @@ def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
     if plan.device.disks:
         yield _HISTORY[plan.device.condition]
     if plan.device.queue:
-        each = _listed(plan.device.queue)
+        each = _levels_text(plan.device.queue)
         yield (
             f"Queue of each disk in a trial: {each}. It is set before mkfs, read back, and restored "
             "after the trial; fio measures the device with its own. Layers have no such queue."
@@ -423,7 +423,7 @@ def _physical(device: DeviceSpec, most: int) -> list[tuple[str, ...]]:
     return disks
 
 
-def _listed(factors: Factors) -> str:
+def _levels_text(factors: Factors) -> str:
     """Return "io_method sync, worker; jit on, off"."""
     return "; ".join(
         f"{name} {', '.join(map(level_text, levels))}" for name, levels in factors.items()
@@ -437,7 +437,7 @@ def factor_sentences(plan: Plan) -> Iterator[str]:
         if not factors:
             continue
         yield (
-            f"Factors of {engine.name}: {_listed(factors)}. Each setup runs with "
+            f"Factors of {engine.name}: {_levels_text(factors)}. Each setup runs with "
             f"{len(combinations(plan, engine))} combinations."
         )
     for name in plan.factors:
@@ -472,5 +472,5 @@ def known_fault_sentences(
         # Defaults are dbbench's own choice, and judged.
         chosen = {name: values[name] for name in values if settings[name].origin != "default"}
         text = known_faults.options_text(options, chosen)
-        for sentence in known_faults.unjudged(family, engine, text):
+        for sentence in known_faults.unknown_options(family, engine, text):
             yield f"{sentence}."

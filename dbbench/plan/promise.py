@@ -27,7 +27,7 @@ from dbbench.storage import filesystems
 def class_of(cell: Cell) -> str:
     """Return the class of a cell with all settings that its server will get."""
     on_disk = [flag for setup in cell.setups.values() for flag in filesystems.promises(setup)]
-    return durability_class(durability.combined(on_disk, _of_cell(cell).flags))
+    return durability_class(durability.combine(on_disk, _of_cell(cell).flags))
 
 
 def reports_of(cell: Cell) -> tuple[str, ...]:
@@ -58,7 +58,7 @@ def of_setup(setup: FsSetup) -> str:
     flags = filesystems.promises(setup)
     for engine, tuning in setup.tuning.items():
         settings = merge_settings(("default", ENGINES[engine].defaults(None)), ("fs_setup", tuning))
-        flags = durability.combined(
+        flags = durability.combine(
             flags, _durability_of(setup, engine, settings, restores=True).flags
         )
     return durability_class(flags)

@@ -28,17 +28,17 @@ from dbbench.report.pairs import (
     names_text,
     near,
     pairs_of,
-    placed,
     size_text,
     sized_by,
     values_sum,
     where_of,
+    with_places,
 )
 from dbbench.report.recommendation import recommend
 from dbbench.report.sentences import DURABILITY, SUSPECT, class_of, why_without
 from dbbench.report.verdicts import VerdictTable
 from dbbench.results import LoadedRun
-from dbbench.units import GROUP, count, duration_text, grouped, join_words
+from dbbench.units import GROUP, count, duration_text, group_by, join_words
 
 # kinds of caveats
 SHORT = "short"
@@ -68,7 +68,7 @@ def answer(tables: Sequence[VerdictTable], runs: Sequence[LoadedRun] = ()) -> An
     for table in tables:
         if table.rows:
             first.setdefault((*table.group, table.rows[0].fs_setup), table)
-    judged = placed(list(first.values()))
+    judged = with_places(list(first.values()))
     pairs: list[Pair] = []
     for table in judged:
         if table.rows[0].value is not None:
@@ -113,7 +113,7 @@ def _difference(setups: dict[str, list[Pair]]) -> str:
 def _alike(pairs: Iterable[Pair]) -> list[dict[str, list[Pair]]]:
     """Return the pairs by setup; setups that have the same outcomes in the same tests are together."""
     alike: dict[object, dict[str, list[Pair]]] = {}
-    for name, of_setup in grouped(pairs, lambda pair: pair.row.fs_setup).items():
+    for name, of_setup in group_by(pairs, lambda pair: pair.row.fs_setup).items():
         outcomes = tuple((pair.base.fs_setup, pair.table.place, pair.outcome) for pair in of_setup)
         alike.setdefault(outcomes, {})[name] = of_setup
     return list(alike.values())
@@ -122,13 +122,13 @@ def _alike(pairs: Iterable[Pair]) -> list[dict[str, list[Pair]]]:
 def _clauses(pairs: Sequence[Pair]) -> list[str]:
     base = pairs[0].base.fs_setup
     clauses: list[str] = []
-    for alike in grouped(pairs, lambda pair: pair.outcome).values():
+    for alike in group_by(pairs, lambda pair: pair.outcome).values():
         of_ratio = near(alike)
         if of_ratio:
             than = "" if clauses else f" as {base}"
             clauses.append(f"about {of_ratio}{than}{where_of(alike)}")
             continue
-        for of_metric in grouped(alike, sized_by).values():
+        for of_metric in group_by(alike, sized_by).values():
             for of_size in _by_size(of_metric):
                 than = "" if clauses else f" than {base}"
                 clauses.append(_size(of_size, than))
@@ -139,7 +139,7 @@ def _by_size(pairs: Sequence[Pair]) -> list[list[Pair]]:
     """Return the pairs of one setup by their size, if a sentence can list the sizes; else all
     together.
     """
-    sizes = grouped(pairs, size_text)
+    sizes = group_by(pairs, size_text)
     alone = len({pair.row.fs_setup for pair in pairs}) == 1
     if alone and len(sizes) <= MOST_SIZES:
         return list(sizes.values())
@@ -226,14 +226,14 @@ def _price(pairs: Sequence[Pair]) -> str:
 
 def _without_pairs(tables: Sequence[VerdictTable]) -> Iterator[str]:
     missing = [table for table in tables if table.rows[0].value is None]
-    reasons = grouped(missing, lambda t: (t.rows[0].fs_setup, why_without(t.rows[0])))
+    reasons = group_by(missing, lambda t: (t.rows[0].fs_setup, why_without(t.rows[0])))
     for (base, why), of_base in reasons.items():
         where = in_tests(of_base, ANY)
         yield f"**Nothing can be compared**{where}: of the baseline {base}, {why}."
 
     # A baseline without anything to compare it with.
     alone = [table for table in tables if table.rows[0].value is not None and not pairs_of(table)]
-    for name, of_name in grouped(alone, lambda table: table.rows[0].fs_setup).items():
+    for name, of_name in group_by(alone, lambda table: table.rows[0].fs_setup).items():
         if any(len(without_guard(table.rows)) > 1 for table in of_name):
             yield f"No other setup has the durability class of **{name}**."
             continue

@@ -12,7 +12,7 @@ from dbbench.compare.verdict import without_guard
 from dbbench.metrics.table import Metric
 from dbbench.report.sentences import MOST_NAMED
 from dbbench.report.verdicts import VerdictTable
-from dbbench.units import GROUP, change, grouped, join_words
+from dbbench.units import GROUP, change, group_by, join_words
 
 NO_RESULT: Final = "no result"
 TOO_FEW: Final = "too few blocks"
@@ -137,10 +137,10 @@ def in_tests(tables: Sequence[VerdictTable], all_of: str = "all") -> str:
     return f" {preposition} {join_words(places)}"
 
 
-def placed(tables: Sequence[VerdictTable]) -> list[VerdictTable]:
+def with_places(tables: Sequence[VerdictTable]) -> list[VerdictTable]:
     """Return the tables with their `place`, and `tests`: how many places their baseline has."""
     each = [table._replace(place=_place(table, tables)) for table in tables]
-    places = grouped(each, lambda table: table.rows[0].fs_setup)
+    places = group_by(each, lambda table: table.rows[0].fs_setup)
     return [
         table._replace(tests=len({other.place for other in places[table.rows[0].fs_setup]}))
         for table in each

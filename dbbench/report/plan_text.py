@@ -18,7 +18,7 @@ from dbbench.storage import devices
 from dbbench.storage.devices import smart, sysfs
 from dbbench.storage.devices.directory import disks_below, nearest
 from dbbench.storage.filesystems.common import mount_of
-from dbbench.units import count, grouped, size_text, time_text
+from dbbench.units import count, group_by, size_text, time_text
 
 
 def as_document(
@@ -180,7 +180,7 @@ def _put_classes(cells: Sequence[Cell], classes: Mapping[str, str | None]) -> No
     mixed = []
     names = dict[str, None]()
     # Only what is compared with each other may not differ.
-    compared = grouped(cells, lambda cell: (cell.engine.name, cell.title))
+    compared = group_by(cells, lambda cell: (cell.engine.name, cell.title))
     for (engine, title), of_group in compared.items():
         if len({classes[cell.id] for cell in of_group}) > 1:
             mixed.append(f"{title} on {engine}")

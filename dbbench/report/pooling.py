@@ -11,7 +11,7 @@ from dbbench.errors import RunsUnlike
 from dbbench.model import Json, Run, plain
 from dbbench.report.page.trial_facts import flatten
 from dbbench.results import LoadedRun
-from dbbench.units import grouped
+from dbbench.units import group_by
 
 _DRAWING: Final = frozenset(
     ("jinja2", "numpy", "plotly", "psutil", "pydantic", "scipy")
@@ -58,7 +58,7 @@ def check_pool(runs: Sequence[LoadedRun], by: str = "fs") -> None:
             return frozenset()
         return frozenset(version_names(run, by, runs))
 
-    for pool in grouped(runs, versions).values():
+    for pool in group_by(runs, versions).values():
         unlike = differences(pool)
         if not unlike:
             continue

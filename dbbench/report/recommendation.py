@@ -25,7 +25,7 @@ from dbbench.report.pairs import (
     where_of,
 )
 from dbbench.report.verdicts import VerdictTable
-from dbbench.units import grouped
+from dbbench.units import group_by
 
 FULL: Final = "full"
 MOST_PLACES: Final = 3  # different choices that one sentence names
@@ -143,7 +143,7 @@ def _choice(
 
 def _by_test(tests: Sequence[Standings]) -> str:
     """Return the choice of each test, because no setup is among the best in all of them."""
-    choices = grouped(tests, lambda test: tuple(test.best))
+    choices = group_by(tests, lambda test: tuple(test.best))
     if len(choices) > MOST_PLACES:
         return "**It depends on the load**: no setup is the best in all tests."
     texts = []
@@ -166,7 +166,7 @@ def _others(pairs: Sequence[Pair]) -> str:
     behind = [pair for pair in pairs if pair.outcome in BEHIND]
     sizes = {
         name: _how_much(of_setup)
-        for name, of_setup in grouped(behind, lambda pair: pair.row.fs_setup).items()
+        for name, of_setup in group_by(behind, lambda pair: pair.row.fs_setup).items()
     }
     if not sizes:
         return ""

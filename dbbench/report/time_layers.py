@@ -12,7 +12,7 @@ from dbbench.compare.interval import LEAST_BLOCKS
 from dbbench.compare.time_layers import Mean
 from dbbench.compare.verdict import AHEAD, BEHIND
 from dbbench.model import TIME_LAYERS, Json, SlowSecond, TimeLayer, Trial, plain
-from dbbench.units import GROUP, grouped, join_words, number, percent
+from dbbench.units import GROUP, group_by, join_words, number, percent
 
 _LEAST_SHARE: Final = 0.10  # a smaller share of the time has no place in a sentence
 _LEAST_PART: Final = 0.15  # of a difference, for a layer that is named
@@ -166,7 +166,7 @@ def document(trials: Sequence[Trial], names: Sequence[str]) -> list[Json]:
 
 def _by_setup(trials: Sequence[Trial]) -> dict[str, list[Trial]]:
     """Return the trials that count."""
-    return grouped(chosen(trials), lambda trial: trial.fs_setup)
+    return group_by(chosen(trials), lambda trial: trial.fs_setup)
 
 
 def _slow(trials: Sequence[Trial]) -> list[tuple[Trial, SlowSecond]]:

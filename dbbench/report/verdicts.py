@@ -22,14 +22,14 @@ from dbbench.plan.variants import LIMIT
 from dbbench.report import pooling, sentences
 from dbbench.results import LoadedRun
 from dbbench.storage.layers.delay import OFF
-from dbbench.units import grouped
+from dbbench.units import group_by
 
 ALL: Final = "all"  # value of `--metric`: every metric that was measured
 
 
 class VerdictTable(NamedTuple):
     """The rows of one engine, workload and variant. `plain_name`: the workload in plain words.
-    `place`, among `tests`: its name in an answer, see `pairs.placed`.
+    `place`, among `tests`: its name in an answer, see `pairs.with_places`.
     """
 
     engine: str
@@ -116,7 +116,7 @@ def verdicts(
     combined: list[Interaction] = []
     flush_ms = _flush_delays(cells, trials)
     findings: list[str] = []
-    for name, of_metric in grouped(tables, lambda table: table.metric.name).items():
+    for name, of_metric in group_by(tables, lambda table: table.metric.name).items():
         rows = list(itertools.chain.from_iterable(table.rows for table in of_metric))
         for about in interactions(rows, levels, METRICS[name]):
             delays = flush_ms if about.factor == LIMIT else {}

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from dbbench.compare.sizing import MOST_FAILED, Sized, VolumeLevel, size_setups
 from dbbench.model import DeviceLimit, Run, Search, title_of
 from dbbench.results import LoadedRun
-from dbbench.units import grouped, join_words, number
+from dbbench.units import group_by, join_words, number
 
 
 class SizeRow(NamedTuple):
@@ -45,7 +45,7 @@ def sections(loaded: LoadedRun) -> list[SizeSection]:
             tuple(_sentences(run, search, each)),
             tuple(_rows(search, each)),
         )
-        for (engine, _), each in grouped(setups, lambda s: (s.engine, s.workload)).items()
+        for (engine, _), each in group_by(setups, lambda s: (s.engine, s.workload)).items()
     ]
 
 
@@ -66,7 +66,7 @@ def _sentences(run: Run, search: Search, setups: Sequence[Sized]) -> list[str]:
     texts = list[str]()
     # Setups with the same answer are one part of the sentence, those of the smallest level first.
     answered = sorted((each for each in setups if each.smallest), key=lambda each: each.high)
-    for high, same in grouped(answered, lambda each: each.high).items():
+    for high, same in group_by(answered, lambda each: each.high).items():
         limit = same[0].levels[high].limit
         arms = join_words([each.arm for each in same])
         blocks = join_words([*dict.fromkeys(_blocks(each.levels[high]) for each in same)])

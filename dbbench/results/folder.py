@@ -31,7 +31,7 @@ from dbbench.results.runs import (
     save_spec,
 )
 from dbbench.results.trials import damage, results_of, set_aside
-from dbbench.units import grouped
+from dbbench.units import group_by
 
 # what a damaged file makes its readers raise
 _UNREADABLE: Final = (
@@ -196,7 +196,7 @@ class LoadedRun:
         if self.run.host.get("kernel"):
             versions["kernel"] = str(self.run.host["kernel"])
         started = [trial for trial in self.trials if trial.engine_version]
-        for engine, trials in grouped(started, lambda trial: trial.engine).items():
+        for engine, trials in group_by(started, lambda trial: trial.engine).items():
             of_engine = dict.fromkeys(trial.engine_version for trial in trials)
             versions[f"{engine} server"] = " and ".join(of_engine)
         for name, version in self.run.versions.items():

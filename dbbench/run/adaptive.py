@@ -15,7 +15,7 @@ from dbbench.model import Budget, BudgetEnd, Cell, Question, Run, Status, Trial,
 from dbbench.model.plan import MOST_TRIALS
 from dbbench.model.run import QuestionKind
 from dbbench.plan import make_order
-from dbbench.units import grouped
+from dbbench.units import group_by
 
 LEAST: Final = 5  # smallest number of pairs; with fewer the scatter itself is hardly known
 MOST_BLOCKS: Final = 15  # questions that are still open after so many blocks stay open
@@ -58,7 +58,7 @@ def _open_cells(run: Run) -> list[Cell]:
     open.
     """
     open_cells = list[Cell]()
-    for cells in grouped(run.cells, lambda cell: cell.group).values():
+    for cells in group_by(run.cells, lambda cell: cell.group).values():
         baseline = [cell for cell in cells if cell.arm == run.baseline]
         others = [cell for cell in cells if cell.arm != run.baseline]
         open_others = [cell for cell in others if run.questions[cell.id].kind == "open"]
@@ -185,7 +185,7 @@ def _examine(run: Run, trials: list[Trial]) -> dict[str, Question]:
             questions[cell_id] = question
 
     examined = examine(trials, run.baseline, run.primary, run.plan.margin)
-    for group, cells in grouped(run.cells, lambda cell: cell.group).items():
+    for group, cells in group_by(run.cells, lambda cell: cell.group).items():
         of_group = [t for t in trials if (t.engine, t.workload, t.variant) == group]
         baseline_fails = _always_fails(run.baseline, of_group)
         for cell in cells:
@@ -246,7 +246,7 @@ def extend(run: Run, status_of: Callable[[TrialSpec], Status]) -> Run:
     last = max((spec.position for spec in run.order), default=0)
     added = list[TrialSpec]()
     # Pairs are formed within a group, so it is repeated as a whole.
-    blocks = grouped(run.order, lambda spec: (run.cell(spec.cell).group, spec.block))
+    blocks = group_by(run.order, lambda spec: (run.cell(spec.cell).group, spec.block))
     for block in blocks.values():
         if any(spec.attempt != 1 for spec in block):
             continue

@@ -23,7 +23,7 @@ from dbbench.plan.writes import ARCHIVE, dataset_bytes, estimate_of, kept_logs
 from dbbench.storage import devices
 from dbbench.storage.devices.directory import PREFIX, nearest
 from dbbench.storage.filesystems.families import FAMILIES, compression
-from dbbench.units import grouped, size_text
+from dbbench.units import group_by, size_text
 
 # usable share of a device: ext reserves 5 %, xfs and btrfs need as much for their metadata
 USABLE: Final = 0.9
@@ -54,7 +54,7 @@ def shortages(
         needs += _largest_trials(plan.device.directories, expanded)
 
     # Directories on one disk share its space.
-    for group in grouped(needs, lambda need: nearest(need[0]).stat().st_dev).values():
+    for group in group_by(needs, lambda need: nearest(need[0]).stat().st_dev).values():
         needed = int(sum(size for _, size, _ in group) * SPARE)
         folder = group[0][0]
         free = free_bytes(folder)

@@ -17,7 +17,7 @@ from dbbench.datasets import golden, sources
 from dbbench.drivers import PROGRAMS, sessions_of
 from dbbench.engines import ENGINES
 from dbbench.engines.serving import most_files
-from dbbench.engines.settings import FILES_OF, open_files, own_cache_bytes, why_reserved, word
+from dbbench.engines.settings import FILES_OF, open_files, own_cache_bytes, reservation, word
 from dbbench.machine import cores, host, namespaces
 from dbbench.machine.host import tunables
 from dbbench.machine.limits import cgroup, throttle
@@ -231,7 +231,7 @@ def _refused_settings(
     engine = ENGINES[spec.name]
     place = spec.bin
     for name, setting in chosen.items():
-        if reason := why_reserved(engine.PROFILE.reserved, name):
+        if reason := reservation(engine.PROFILE.reserved, name):
             yield f"{name}, set by the {setting.origin.replace('_', ' ')}, is reserved: {reason}"
     # All at once first; one by one only to find which it is.
     title = engine.PROFILE.title

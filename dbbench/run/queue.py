@@ -65,7 +65,7 @@ def execute(
         for identity in wipe:
             queue.folder.journal.note("wipe", device=identity)
         began = time.monotonic()
-        with limits.prepared(queue.folder.run.cells, queue.folder.journal):
+        with limits.preparing(queue.folder.run.cells, queue.folder.journal):
             queue.work_off()
         image.give_back_images(queue.folder.journal, RELEASE_S)
         queue.conclude(began)

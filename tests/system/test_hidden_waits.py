@@ -6,14 +6,14 @@ import sys
 import pytest
 
 from dbbench import process
-from dbbench.commands.doctor import _waits_seen
+from dbbench.commands.doctor import _observe_waits
 from dbbench.samplers.thread_waits import NO_PERMISSION
 
 # Samples a program that waits, as root samples a server, and prints what the trial and doctor say.
 SAMPLE = """
 import os, sys, threading
 from pathlib import Path
-from dbbench.commands.doctor import _waits_seen
+from dbbench.commands.doctor import _observe_waits
 from dbbench.samplers.thread_waits import ThreadWaits
 
 def look():
@@ -21,7 +21,7 @@ def look():
     ended = threading.Event()
     threading.Timer(0.5, ended.set).start()
     sampler.work(ended)
-    return f"{sampler.note}|{len(sampler.seconds)}|{_waits_seen()}"
+    return f"{sampler.note}|{len(sampler.seconds)}|{_observe_waits()}"
 
 if len(sys.argv) > 2:
     look()  # imports what the account may not read
@@ -54,7 +54,7 @@ def sampled(*prefix: str, user: str = "") -> list[str]:
 
 def test_root_sees_what_other_accounts_wait_for() -> None:
     """The control."""
-    assert sampled() == ["", "1", _waits_seen()]
+    assert sampled() == ["", "1", _observe_waits()]
 
 
 @pytest.mark.parametrize(
@@ -69,4 +69,4 @@ def test_what_may_not_be_traced_is_not_observed(prefix: tuple[str, ...]) -> None
 
 def test_another_account_does_not_see_the_servers_of_others() -> None:
     """It sees those that it has started, which doctor tries."""
-    assert sampled(user=OTHER_ACCOUNT) == [NO_PERMISSION, "0", _waits_seen()]
+    assert sampled(user=OTHER_ACCOUNT) == [NO_PERMISSION, "0", _observe_waits()]

@@ -155,12 +155,12 @@ def test_what_a_load_left_is_read_only_if_it_is_a_regular_file(tmp_path: Path) -
     (scratch / "fio_bw.7.log").symlink_to(secret)
     os.mkfifo(scratch / "queue")
     (scratch / "fio.json").write_text("{}")
-    assert tool.read_left(scratch / "fio.json") == "{}"
+    assert tool.read_output(scratch / "fio.json") == "{}"
     for name in ("fio_bw.7.log", "queue", "missing"):
         with pytest.raises(DriverFailed, match=rf"^{name}, a file of the load generator, cannot"):
-            tool.read_left(scratch / name)
+            tool.read_output(scratch / name)
     with pytest.raises(DriverFailed, match="cannot be read"):
-        tool.open_left(scratch / "fio.json", most_bytes=1)
+        tool.open_output(scratch / "fio.json", most_bytes=1)
 
 
 def test_percentiles_are_fios_own() -> None:

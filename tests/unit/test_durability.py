@@ -49,7 +49,7 @@ def test_the_class_follows_from_what_is_effective(row: Row) -> None:
         {**durable, **row.server},
         durability.Storage(tears, reports),
     )
-    assert durability_class(durability.combined(own, server)) == row.expected, row.why
+    assert durability_class(durability.combine(own, server)) == row.expected, row.why
 
 
 @pytest.mark.parametrize(
@@ -185,9 +185,9 @@ def test_pages_and_flags_of_filesystem_and_server() -> None:
     assert durability.page_bytes({"block_size": "8192"}) == 8192
     assert durability.page_bytes({"innodb_page_size": "4096"}) == 4096
     assert durability.page_bytes({}) == 16384
-    assert durability.combined((JOURNAL,), (TORN, ASYNC)) == (JOURNAL, ASYNC, TORN)
-    assert durability.combined((BARRIER,), (BARRIER,)) == (BARRIER,)
-    assert durability.combined((), ()) == ()
+    assert durability.combine((JOURNAL,), (TORN, ASYNC)) == (JOURNAL, ASYNC, TORN)
+    assert durability.combine((BARRIER,), (BARRIER,)) == (BARRIER,)
+    assert durability.combine((), ()) == ()
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,11 @@ from dbbench.engines.settings import (
     Reported,
     Versions,
     keep_existing,
-    keep_reserved,
     numbers_of,
     own_cache_bytes,
     raise_sizes,
     refuse_differences,
+    refuse_reservations,
     same_in_mysql,
     same_in_postgres,
     word,
@@ -148,7 +148,9 @@ def test_what_makes_the_server_private_cannot_be_set() -> None:
         word("on'\nlisten_addresses='*")
     for name in ("listen_addresses", "Listen-Addresses", "loose_listen_addresses"):
         with pytest.raises(SettingRefused, match="is reserved: private"):
-            keep_reserved(merge_settings(("plan", {name: "*"})), {"listen_addresses": "private"})
+            refuse_reservations(
+                merge_settings(("plan", {name: "*"})), {"listen_addresses": "private"}
+            )
 
 
 def test_sizes_that_dbbench_chose_fit_a_log_of_large_segments() -> None:

@@ -153,8 +153,8 @@ def test_a_setting_that_no_class_knows_is_not_judged(
 def test_an_option_of_a_filesystem_that_no_class_knows(family: str, options: list[str]) -> None:
     """Of mkfs or mount, with any server."""
     text = known_faults.options_text(options, {})
-    assert len(known_faults.unjudged(family, "postgres", text)) == 1
-    assert known_faults.unjudged("xfs", "postgres", text) == []
+    assert len(known_faults.unknown_options(family, "postgres", text)) == 1
+    assert known_faults.unknown_options("xfs", "postgres", text) == []
 
 
 def test_plan_result_and_page_name_an_option_that_no_class_knows(tmp_path: Path) -> None:

@@ -287,7 +287,7 @@ def test_before_systemd_254_a_process_alone_in_a_delegated_unit_makes_its_group(
     for pids, moved in ((f"{os.getpid()}\n", True), (f"1\n{os.getpid()}\n", False)):
         (unit / "dbbench/cgroup.procs").unlink(missing_ok=True)
         (unit / "cgroup.procs").write_text(pids)
-        cgroup._leave_delegated()
+        cgroup._leave_unit()
         assert (unit / "dbbench/cgroup.procs").exists() == moved
 
 

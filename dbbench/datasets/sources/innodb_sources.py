@@ -22,7 +22,7 @@ from dbbench.datasets.sources.look import has_applied_log
 from dbbench.datasets.sources.mysql_script import MysqlScript
 from dbbench.datasets.sources.scripts import (
     Tables,
-    changed,
+    change_of,
     compare,
     feed,
     left_out,
@@ -182,7 +182,7 @@ def load(
 
 def _list_other_tables(tables: Iterable[str]) -> tuple[SourceChange, ...]:
     """Return these tables, which are not InnoDB's, as a change."""
-    return changed(SourceChangeKind.NOT_MEASURED, tables=", ".join(tables))
+    return change_of(SourceChangeKind.NOT_MEASURED, tables=", ".join(tables))
 
 
 def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
@@ -262,7 +262,7 @@ def _list_warnings(warnings: Iterable[str]) -> tuple[SourceChange, ...]:
     text = "; ".join(several[:_MOST_WARNINGS])
     if len(several) > _MOST_WARNINGS:
         text += f"; and {len(several) - _MOST_WARNINGS} more"
-    return changed(SourceChangeKind.WARNED, warnings=text)
+    return change_of(SourceChangeKind.WARNED, warnings=text)
 
 
 def _run(

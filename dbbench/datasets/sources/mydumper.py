@@ -24,7 +24,7 @@ from dbbench.datasets.sources.mysql_script import (
 )
 from dbbench.datasets.sources.scripts import (
     Tables,
-    changed,
+    change_of,
     incomplete,
     left_out,
     refuse_empty,
@@ -154,7 +154,7 @@ class MydumperFiles:
                 texts.append(f"{name} (no rows)")
             elif len(files) > 1:
                 texts.append(f"{name} ({len(files)} files)")
-        uncounted = changed(SourceChangeKind.NOT_COUNTED, tables=", ".join(texts[:_MOST_LISTED]))
+        uncounted = change_of(SourceChangeKind.NOT_COUNTED, tables=", ".join(texts[:_MOST_LISTED]))
         return (*left_out(self.skipped), *uncounted)
 
 

@@ -18,7 +18,7 @@ from typing import Final
 from dbbench import process
 from dbbench.datasets.sources import postgres_dumps, safe_files
 from dbbench.datasets.sources.look import tablespaces
-from dbbench.datasets.sources.scripts import changed, last_lines
+from dbbench.datasets.sources.scripts import change_of, last_lines
 from dbbench.datasets.sources.source import Source, unusable
 from dbbench.engines import postgres
 from dbbench.engines.port import Place, Server
@@ -237,7 +237,7 @@ def _clean(data: Path) -> tuple[SourceChange, ...]:
         # emptied, not removed: the server expects postgresql.auto.conf
         file.write_text("")
     settings = ", ".join(f"{name} = '{values[name]}'" for name in _SHOWN if values.get(name))
-    return changed(SourceChangeKind.CONFIGURATION, settings=settings)
+    return change_of(SourceChangeKind.CONFIGURATION, settings=settings)
 
 
 def _recover(data: Path, place: Place, account: process.User) -> None:
@@ -434,7 +434,7 @@ def _reset(server: Server) -> tuple[SourceChange, ...]:
     names = [str(row[0]) for row in settings if not str(row[0]).startswith("search_path=")]
     for name in names:
         execute(server, f'ALTER DATABASE {server.database} RESET "{name.partition("=")[0]}"')
-    return changed(SourceChangeKind.DATABASE_SETTINGS, settings=", ".join(names))
+    return change_of(SourceChangeKind.DATABASE_SETTINGS, settings=", ".join(names))
 
 
 def _program(bin: Path | None, name: str) -> Path:

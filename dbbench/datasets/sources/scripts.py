@@ -106,7 +106,7 @@ def refuse_empty(path: Path, has_tables: bool, has_rows: bool) -> None:
     raise unusable(f"{path} contains {why}", f"Make the dump again {options}.")
 
 
-def changed(kind: SourceChangeKind, **values: str) -> tuple[SourceChange, ...]:
+def change_of(kind: SourceChangeKind, **values: str) -> tuple[SourceChange, ...]:
     """Return what was changed or left out, as `values` say; nothing if they are empty."""
     if any(values.values()):
         return (SourceChange(kind, values),)
@@ -116,7 +116,7 @@ def changed(kind: SourceChangeKind, **values: str) -> tuple[SourceChange, ...]:
 def left_out(statements: Iterable[str]) -> tuple[SourceChange, ...]:
     """Return these statements, which are left out of the copy, as a change."""
     text = "; ".join(line.rstrip("; ") for line in statements)
-    return changed(SourceChangeKind.SKIPPED, statements=text)
+    return change_of(SourceChangeKind.SKIPPED, statements=text)
 
 
 def compare(

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from dbbench.labs.faults import parse
-from dbbench.labs.harm.attempts import or_untried, untried
+from dbbench.labs.harm.attempts import no_attempt, try_once
 from dbbench.labs.harm.disk_faults import GIVEN, fail_disks
 from dbbench.labs.harm.flips import flip_bytes
 from dbbench.labs.harm.full_disk import fill_disk
@@ -49,9 +49,9 @@ def count_harms(
     for name, attempt in attempts.items():
         lab.tell(f"{base.target.key}: {name}")
         if lab.over:
-            yield from untried(name, TIME_USED_UP)
+            yield from no_attempt(name, TIME_USED_UP)
             continue
-        yield from or_untried(name, partial(attempt, lab, base, rounds))
+        yield from try_once(name, partial(attempt, lab, base, rounds))
         # What it has made is in memory.
         for image in {*lab.scratch.glob("*.img")}.difference(files_of(base.images)):
             image.unlink()

@@ -30,11 +30,11 @@ def repeat(
             break
         lab.tell(f"{base.target.key}: {column} {number + 1}")
         seed = f"{lab.seed}-{base.target.key}-{column}-{number}"
-        outcomes += or_untried(column, partial(attempt, seed))
-    return add_up(outcomes) or untried(column, TIME_USED_UP)
+        outcomes += try_once(column, partial(attempt, seed))
+    return add_up(outcomes) or no_attempt(column, TIME_USED_UP)
 
 
-def or_untried(column: str, attempt: Callable[[], list[HarmCount]]) -> list[HarmCount]:
+def try_once(column: str, attempt: Callable[[], list[HarmCount]]) -> list[HarmCount]:
     """Return the outcomes of the attempt. If the lab cannot make it, that is none: the reason is
     kept.
     """
@@ -43,10 +43,10 @@ def or_untried(column: str, attempt: Callable[[], list[HarmCount]]) -> list[Harm
     except (DbbenchError, OSError, ValueError) as error:
         if stopping(error):
             raise
-        return untried(column, str(error))
+        return no_attempt(column, str(error))
 
 
-def untried(column: str, why: str) -> list[HarmCount]:
+def no_attempt(column: str, why: str) -> list[HarmCount]:
     """Return that no attempt was made, with the reason."""
     return [HarmCount(column, HarmOutcome.UNTRIED, 0, 0, why)]
 

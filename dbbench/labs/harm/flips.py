@@ -21,7 +21,7 @@ from dbbench.datasets.sources.postgres_copies import seal
 from dbbench.engines import profile_of
 from dbbench.engines.port import ChecksData, Server, log_files_of
 from dbbench.engines.sql import cursor_of, rows
-from dbbench.labs.harm.attempts import repeat, untried
+from dbbench.labs.harm.attempts import no_attempt, repeat
 from dbbench.labs.powercut import witness
 from dbbench.labs.powercut.base_images import BaseImages, Images, Lab, attach, copy_disks, files_of
 from dbbench.labs.powercut.conclusions import single
@@ -73,7 +73,7 @@ def flip_bytes(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
             attempt = partial(_round, lab, base, column, sample)
             counts += repeat(lab, base, column, rounds, attempt)
         else:
-            counts += untried(column, "no block on the disks has the content of its files")
+            counts += no_attempt(column, "no block on the disks has the content of its files")
     return counts
 
 
@@ -83,7 +83,7 @@ def _samples(lab: Lab, base: BaseImages) -> dict[str, Sample]:
     """
     engine = base.engine
     seen = witness.Acknowledged()
-    crashed = base.copied(lab, "crashed")
+    crashed = base.copy(lab, "crashed")
     with mounted(lab, base, crashed) as datadir:
         # Blocks that belong to a file cannot be of a directory.
         inside = set[int]()
@@ -144,7 +144,7 @@ def _round(
     optional = profile_of(base.target.engine.name).chosen_checksums
     # of the crashed disks, on which the log is changed, checksums cannot be disabled
     if word == HarmOutcome.DATABASE and not sample.acknowledged and optional:
-        plain = base.copied(lab, "plain")
+        plain = base.copy(lab, "plain")
         with mounted(lab, base, plain) as datadir:
             seal(datadir, base.place, False)
         without, text = _attempt(lab, base, Sample(plain, []), place)

@@ -68,7 +68,7 @@ def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
     left = random.Random(seed)
     lab.server_log.unlink(missing_ok=True)
     # Each volume is filled, except for some bytes that the seed decides.
-    with mounted(lab, base, base.copied(lab, "full")) as datadir:
+    with mounted(lab, base, base.copy(lab, "full")) as datadir:
         places = [lab.workdir.mount_point(role) for role in base.target.setups]
         with phase("prepare"):
             ballast = [_take(place, left.randint(LEAST_FREE, MOST_FREE)) for place in places]

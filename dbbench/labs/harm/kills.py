@@ -46,7 +46,7 @@ def kill_twice(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
 def _kill_recovering(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
     engine = base.engine
     writer = RowWriter(seed, ROW_BYTES)
-    images = base.copied(lab, "killed")
+    images = base.copy(lab, "killed")
     with (
         mounted(lab, base, images) as datadir,
         serving(lab, base, datadir) as server,
@@ -96,7 +96,7 @@ def _kill_initializing(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]
     """Return whether a server starts on half of a data directory, and then lacks something."""
     engine = base.engine
     base = replace(base, place=replace(base.place, log_dir=None))
-    images = base.copied(lab, "killed")
+    images = base.copy(lab, "killed")
     with mounted(lab, base, images) as used:
         shutil.rmtree(used)
         datadir = used.with_name("whole")

@@ -58,7 +58,7 @@ def copy_once(lab: Lab, base: BaseImages, column: str, how: str, seed: str) -> l
     if base.place.log_dir is not None:
         raise DbbenchError("the log has a disk of its own")
     writer = RowWriter(seed, ROW_BYTES)
-    images = base.copied(lab, "copied")
+    images = base.copy(lab, "copied")
     with mounted(lab, base, images) as datadir:
         with serving(lab, base, datadir) as server:
             create_table(server)
@@ -126,7 +126,7 @@ def _take_snapshot(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
     snapshots = snapshots_of(base.target.setup)
     if snapshots is None or base.place.log_dir is not None:
         raise DbbenchError("the filesystem has no snapshots, or not of the log too")
-    images = base.copied(lab, "copied")
+    images = base.copy(lab, "copied")
     with attach(images) as volumes, mount(lab, base.target, volumes) as datadir:
         stored = Stored(
             base.target.setup,

@@ -124,7 +124,7 @@ class BaseImages:
     def engine(self) -> Engine:
         return ENGINES[self.target.engine.name]
 
-    def copied(self, lab: Lab, stem: str) -> Images:
+    def copy(self, lab: Lab, stem: str) -> Images:
         """Copy the disks, and return the copies. Raises OSError."""
         return copy_disks(self.images, lab.disks(stem, self.target))
 
@@ -227,7 +227,7 @@ def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
         tears = fs.tears_pages_of(durability.page_bytes(effective))
         # ZFS writes a record as a whole
         killed_tears = Durability.TORN_PAGES if fs.record_bytes is None else tears
-        promised = durability.combined(*(mount.flags for mount in mounts.values()))
+        promised = durability.combine(*(mount.flags for mount in mounts.values()))
         reports = partial(filesystems.family_in(fs).reports, fs.options_effective)
 
         def flags_of(tears: Durability | None) -> tuple[Durability, ...]:
@@ -237,7 +237,7 @@ def make_base(lab: Lab, target: LabTarget, small: bool = True) -> BaseImages:
                 durability.Storage(tears, reports),
                 engine.PROFILE.restores_pages,
             )
-            return durability.combined(promised, by_server.flags)
+            return durability.combine(promised, by_server.flags)
 
     for image in files_of(base):  # mkfs writes zeros, which each cut would copy
         process.run(["fallocate", "--dig-holes", image])

@@ -98,14 +98,14 @@ def statement(
     text = f"0 of {valid} cuts (< {percent(upper_bound(valid), 1)} at 95 %)"
     if about is Conclusion.HARMED:
         parts = (_bounds(plain), _by_schema(plain), _by_unit(plain))
-        text = f"{_count_harmed(plain)} cuts harmed ({'; '.join(parts)})"
+        text = f"{_count_harms(plain)} cuts harmed ({'; '.join(parts)})"
     for name, others in (("after kill", causes.after_kill), ("kills", causes.kills)):
         if others:
-            text += f"; {name}: {_count_harmed(others)}"
+            text += f"; {name}: {_count_harms(others)}"
     return text
 
 
-def _count_harmed(cuts: Iterable[CutFacts]) -> str:
+def _count_harms(cuts: Iterable[CutFacts]) -> str:
     valid = [cut for cut in cuts if not cut.invalid]
     harmed = [cut for cut in valid if cut.harms]
     return f"{len(harmed)} of {len(valid)}"
@@ -125,7 +125,7 @@ def _by_schema(cuts: Sequence[CutFacts]) -> str:
     for name, changes in (("rows", False), ("schema changes", True)):
         part = [cut for cut in cuts if cut.changes is changes]
         if part:
-            parts.append(f"{name}: {_count_harmed(part)}")
+            parts.append(f"{name}: {_count_harms(part)}")
     return "; ".join(parts)
 
 
@@ -136,10 +136,10 @@ def _by_unit(cuts: Sequence[CutFacts]) -> str:
     parts = []
     for unit in sorted({cut.unit_bytes for cut in cuts}):
         of_unit = [cut for cut in cuts if cut.unit_bytes == unit]
-        parts.append(f"unit {size_text(unit)}: {_count_harmed(of_unit)}")
+        parts.append(f"unit {size_text(unit)}: {_count_harms(of_unit)}")
     shifted = [cut for cut in cuts if cut.shift_bytes]
     if shifted:
-        parts.append(f"shifted by {size_text(shifted[0].shift_bytes)}: {_count_harmed(shifted)}")
+        parts.append(f"shifted by {size_text(shifted[0].shift_bytes)}: {_count_harms(shifted)}")
     again = [cut for cut in cuts if cut.harms and cut.harms_at_4096 is not None]
     if again:
         harmed = [cut for cut in again if cut.harms_at_4096]

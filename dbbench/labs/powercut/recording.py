@@ -161,7 +161,7 @@ def _run_rounds(
     when that checkpoint and each round ended, in ns, the results, and whether there was a checkpoint.
     """
     # The disks are files of a process that records each write.
-    live = base.copied(lab, "live")
+    live = base.copy(lab, "live")
     output = lab.workdir.logs / "disk.log"
     times = list[int]()
     recoveries = list[Recovery]()
@@ -201,10 +201,10 @@ def _run_rounds(
 def _wait_for_checkpoint(server: Server) -> bool | None:
     """Wait for the end of a checkpoint; return whether there was one, None if it is not reported."""
 
-    def ended() -> float | None:
+    def ends() -> float | None:
         return server.counters().get("checkpoints_ended")
 
-    before = ended()
+    before = ends()
     if before is None:
         return None
-    return not process.wait_while(lambda: ended() == before, CHECKPOINT_S)
+    return not process.wait_while(lambda: ends() == before, CHECKPOINT_S)

@@ -270,7 +270,7 @@ def check_filesystem(
                 if check.mounted != mounted:
                     continue
                 try:
-                    with hold.lent():
+                    with hold.lend():
                         check.run(stored)
                 except errors.FilesystemDamaged as error:
                     harms["fsck"] = str(error)

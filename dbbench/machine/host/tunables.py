@@ -215,7 +215,7 @@ def _set_queue(queue: Path, wanted: Mapping[str, Scalar], journal: Journal) -> N
         value = str(level)
         if chosen(queue / name) == value:
             continue
-        _note_taken(journal, queue / name, before[name], value)
+        _note_change(journal, queue / name, before[name], value)
         problem = ""
         try:
             (queue / name).write_text(value)
@@ -230,10 +230,10 @@ def _set_queue(queue: Path, wanted: Mapping[str, Scalar], journal: Journal) -> N
     # A scheduler has its own defaults of other settings.
     for name in QUEUE.values():
         if name not in wanted and (now := chosen(queue / name)) != before[name]:
-            _note_taken(journal, queue / name, before[name], now)
+            _note_change(journal, queue / name, before[name], now)
 
 
-def _note_taken(journal: Journal, file: Path, before: str | None, value: str | None) -> None:
+def _note_change(journal: Journal, file: Path, before: str | None, value: str | None) -> None:
     journal.take(WHAT, f"{text(BOOT_ID)} {file} {before} {value}")
 
 

@@ -26,7 +26,7 @@ __all__ = [
     "cgroup",
     "confine",
     "give_back",
-    "prepared",
+    "preparing",
     "throttle",
 ]
 
@@ -111,7 +111,7 @@ def confine(
 
 
 @contextlib.contextmanager
-def prepared(cells: Sequence[Cell], journal: Journal) -> Iterator[None]:
+def preparing(cells: Sequence[Cell], journal: Journal) -> Iterator[None]:
     """Make it possible within the block that trials of these cells limit memory and disks. What
     does not succeed is reported by each trial.
     """

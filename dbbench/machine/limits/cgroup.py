@@ -368,7 +368,7 @@ def unit(journal: Journal) -> Iterator[None]:
     it needs one. Only for a process outside of a trial's namespaces, from which systemd cannot be
     asked. Raises OSError.
     """
-    _leave_delegated()
+    _leave_unit()
     where = _lacking_delegation()
     if where is None:
         yield
@@ -382,7 +382,7 @@ def unit(journal: Journal) -> Iterator[None]:
         _stop(name, journal)
 
 
-def _leave_delegated() -> None:
+def _leave_unit() -> None:
     """Move this process, if it is alone in a unit with Delegate=, into a group in it, as
     DelegateSubgroup= does since systemd 254: servers get groups below the unit then, so that its
     limits hold for all together. Raises OSError.

@@ -222,7 +222,7 @@ def unjudged_options(trial: Trial) -> Iterator[str]:
         if setting.origin != "default":
             chosen[name] = word(setting.value)
     text = known_faults.options_text(_options(made), chosen)
-    for sentence in known_faults.unjudged(made.family, trial.engine, text):
+    for sentence in known_faults.unknown_options(made.family, trial.engine, text):
         yield f"{sentence}."
 
 

@@ -16,7 +16,7 @@ from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Cell, Status, Trial, TrialSpec
 from dbbench.report.page.theme import Mark
 from dbbench.results import LoadedRun
-from dbbench.units import grouped
+from dbbench.units import group_by
 
 Value = Callable[[Trial], float | None]
 
@@ -180,7 +180,7 @@ def groups(runs: Sequence[LoadedRun]) -> list[Group]:
             run.plan.margin,
             stop_reasons(run),
         )
-        for key, cells_of in grouped(run.cells, lambda cell: cell.group).items():
+        for key, cells_of in group_by(run.cells, lambda cell: cell.group).items():
             trials = tuple(t for t in loaded.trials if (t.engine, t.workload, t.variant) == key)
             page_groups.append(
                 Group(

@@ -25,7 +25,7 @@ from dbbench.report.sentences import SUSPECT, disagreement, interaction
 from dbbench.report.trial_counts import trial_counts
 from dbbench.report.verdict_table import as_markdown
 from dbbench.report.verdicts import verdicts
-from dbbench.units import GROUP, count, grouped, join_words
+from dbbench.units import GROUP, count, group_by, join_words
 
 SIGNS: Final = {  # verdicts must be readable without colour
     "faster": "▲",
@@ -237,7 +237,7 @@ def _warnings(groups: Sequence[Group]) -> Iterator[Notice]:
 
 def disagreements(groups: Sequence[Group]) -> Iterator[str]:
     """Yield a sentence for each arm whose ratio to the baseline differs between hosts."""
-    same = grouped(groups, lambda group: (group.engine, group.workload, group.baseline))
+    same = group_by(groups, lambda group: (group.engine, group.workload, group.baseline))
     for (_, _, baseline), same_groups in same.items():
         trials = [trial for group in same_groups for trial in group.trials]
         for arm in by_host(trials, baseline, same_groups[0].metric.name):

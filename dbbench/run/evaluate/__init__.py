@@ -440,7 +440,7 @@ def _combine_durability(trial: Record, observed: Observed) -> None:
     # Reports about any filesystem of the trial, also about that of a separate log.
     for fs in facts.volumes.values():
         reports += family_by_name(fs.family).reports(fs.mount_options_effective, False)
-    flags = durability.combined(facts.durability_flags, by_server)
+    flags = durability.combine(facts.durability_flags, by_server)
     trial.facts.filesystem = dataclasses.replace(
         facts,
         durability_flags=flags,

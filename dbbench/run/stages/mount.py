@@ -78,7 +78,7 @@ def facts(
     each = {}
     for role, setup in setups.items():
         each[role] = _facts_of(setup, volumes[role], made[role], mounts[role])
-    flags = durability.combined(*(volume.durability_flags for volume in each.values()))
+    flags = durability.combine(*(volume.durability_flags for volume in each.values()))
     return dataclasses.replace(
         each["data"],
         wal=each.get("log"),

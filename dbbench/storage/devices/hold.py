@@ -3,7 +3,7 @@ them.
 
 While a device is held, no process can mount it, swap to it, put it under md or dm, or run mkfs
 on it; programs that open it without O_EXCL (fio) still work. Programs that need it exclusively
-are lent the hold (`lent`), and mount(2) takes it over (`handed_over`): released when the call is
+are lent the hold (`lend`), and mount(2) takes it over (`handed_over`): released when the call is
 made, acquired again after the unmount (`regain`).
 """
 
@@ -101,7 +101,7 @@ def regain(plain: int) -> bool:
 
 
 @contextlib.contextmanager
-def lent() -> Iterator[None]:
+def lend() -> Iterator[None]:
     """Let programs of the block open held devices exclusively; where that is not possible, they are
     released.
     """

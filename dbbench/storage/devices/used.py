@@ -273,7 +273,7 @@ def _with_descriptor(
     def look(folder: str) -> None:
         process = Path(folder)
         for fd, status in libc.files_in(f"{folder}/fd", _ENDED):
-            with _unless_ended():
+            with _ignore_ends():
                 if hit(process, fd, status):
                     users.append(process)
                     return
@@ -447,7 +447,7 @@ def _group_of(volume: str) -> str:
 
 
 @contextlib.contextmanager
-def _unless_ended() -> Iterator[None]:
+def _ignore_ends() -> Iterator[None]:
     """Ignore that the process or its descriptor has ended."""
     try:
         yield

@@ -158,7 +158,7 @@ class Formatted(Family):
             # one.
             for fd in fds:
                 wipe(fd)
-            with hold.lent():
+            with hold.lend():
                 for argv in self.making(setup, tuple(paths)):
                     done = process.run(
                         argv,
@@ -271,7 +271,7 @@ class Formatted(Family):
                 stored.fs.path,
                 *options,
             ),
-            hold.lent(),
+            hold.lend(),
         ):
             yield
 

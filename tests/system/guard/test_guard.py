@@ -105,7 +105,7 @@ def test_a_blank_device_is_ours_and_locked(disk: Disk) -> None:
     again.
     """
     with attached(disk) as device:
-        with hold.lent():
+        with hold.lend():
             process.run(["mkfs.ext4", "-q", device.argument], pass_fds=(device.fd,))
         with pytest.raises(DeviceInUse, match=rf"locked by process {os.getpid()} "), attached(disk):
             pass

@@ -104,7 +104,7 @@ def test_a_device_that_stays_busy_is_reported(disk: Disk) -> None:
     """
     (point := disk.folder / "mnt").mkdir()
     with pytest.raises(UnmountFailed, match=f"is mounted at {point}"), attached(disk) as device:
-        with hold.lent():
+        with hold.lend():
             process.run(["mkfs.ext4", "-q", device.argument], pass_fds=(device.fd,))
         hold.release(device.fd)
         namespaces.mount(device.path, point, "ext4")

@@ -26,7 +26,7 @@ def test_a_swapped_name_hits_nothing(
     with block.attach(link, None, Permit()) as device:
         link.unlink()
         link.symlink_to(victim.path)
-        with hold.lent():
+        with hold.lend():
             process.run(["mkfs.ext4", "-q", device.argument], pass_fds=(device.fd,))
     assert victim.digest() == before
     assert uuid_of(disk)
@@ -78,7 +78,7 @@ def test_a_name_swapped_at_any_moment_hits_what_was_checked(
             try:
                 with (
                     block.attach(link, None, Permit(devices.identity(disk.path))) as device,
-                    hold.lent(),
+                    hold.lend(),
                 ):
                     process.run(["mkfs.ext4", "-q", "-F", device.argument], pass_fds=(device.fd,))
                     made += 1

@@ -183,7 +183,7 @@ def _plot(
     for group, ratios in groups:
         if titled:
             lines = textwrap.wrap(group.title, sizes.letters)
-            side = textwrap.wrap(_measured(group), sizes.letters)
+            side = textwrap.wrap(_metric_text(group), sizes.letters)
             titles.append(GroupTitle(y + 13.0, lines, side))
             y += sizes.title + LINE * (len(lines) + len(side) - 2)
         for row in group.ordered_rows:  # another durability class is last
@@ -256,7 +256,7 @@ def _plot(
     )
 
 
-def _measured(group: Group) -> str:
+def _metric_text(group: Group) -> str:
     """Return what the group measures, and the baseline's value."""
     text = group.metric.label
     if group.plain_name:

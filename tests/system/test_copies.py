@@ -36,7 +36,7 @@ def test_a_copy_with_a_block_of_zeros_is_found(monkeypatch: pytest.MonkeyPatch) 
     copy = online_copies._copy
     monkeypatch.setattr(online_copies, "_copy", punch)
     with lab_of("ext4") as (lab, base):
-        (count,) = copy_once(lab, base, "copy by read", "never", "seed")
+        (count,) = copy_once("copy by read", "never", lab, base, "seed")
     assert count.word is HarmOutcome.LOST, count
     assert not count.detail.startswith("0 of")
 

@@ -63,7 +63,7 @@ def words(counts: list[HarmCount]) -> dict[str, HarmOutcome]:
 
 def outcomes(lab: Lab, base: BaseImages, faults: str) -> list[HarmCount]:
     """The outcomes of one attempt with these faults."""
-    return fail_once(lab, base, GIVEN, lambda _: parse(faults), "seed")
+    return fail_once(GIVEN, lambda _: parse(faults), lab, base, "seed")
 
 
 @POSTGRES

@@ -60,7 +60,7 @@ def outcomes(number: int, action: str) -> list[HarmCount]:
         text = f"{action} write {3 + number % 10} with {MARK}"
         faults = parse(text) if action else ()
         column = GIVEN if action else CONTROL
-        return fail_once(lab, target, column, lambda _: faults, f"planted-{number}")
+        return fail_once(column, lambda _: faults, lab, target, f"planted-{number}")
 
 
 @pytest.mark.parametrize("number", numbers(PLANTED))

@@ -9,11 +9,11 @@ from functools import partial
 from typing import Final
 
 from dbbench.labs.faults import parse
-from dbbench.labs.harm.attempts import no_attempt, try_once
+from dbbench.labs.harm.attempts import no_attempt, repeat, try_once
 from dbbench.labs.harm.disk_faults import GIVEN, fail_disks
 from dbbench.labs.harm.flips import flip_bytes
 from dbbench.labs.harm.full_disk import fill_disk
-from dbbench.labs.harm.kills import kill_initializing, kill_twice
+from dbbench.labs.harm.kills import INITIALIZATION, RECOVERY, kill_initializing, kill_twice
 from dbbench.labs.harm.online_copies import copy_running
 from dbbench.labs.powercut.base_images import BaseImages, Lab, files_of
 from dbbench.model import TIME_USED_UP, HarmCount
@@ -25,8 +25,8 @@ ATTEMPTS: Final[Mapping[str, Attempt]] = {
     "full disk": fill_disk,
     "failed requests": fail_disks,
     "copies": copy_running,
-    "kill during recovery": kill_twice,
-    "kill during initialization": kill_initializing,
+    "kill during recovery": partial(repeat, RECOVERY, kill_twice),
+    "kill during initialization": partial(repeat, INITIALIZATION, kill_initializing),
 }
 
 

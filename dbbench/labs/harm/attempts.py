@@ -17,11 +17,11 @@ from dbbench.run.record import stopping
 
 
 def repeat(
+    column: str,
+    attempt: Callable[[Lab, BaseImages, str], list[HarmCount]],
     lab: Lab,
     base: BaseImages,
-    column: str,
     rounds: int,
-    attempt: Callable[[str], list[HarmCount]],
 ) -> list[HarmCount]:
     """Make an attempt so many times, each with another seed; return the counts of each outcome."""
     outcomes = list[HarmCount]()
@@ -30,7 +30,7 @@ def repeat(
             break
         lab.tell(f"{base.target.key}: {column} {number + 1}")
         seed = f"{lab.seed}-{base.target.key}-{column}-{number}"
-        outcomes += try_once(column, partial(attempt, seed))
+        outcomes += try_once(column, partial(attempt, lab, base, seed))
     return add_up(outcomes) or no_attempt(column, TIME_USED_UP)
 
 

@@ -222,20 +222,20 @@ def fail_disks(
     outcome. If the control without a fault is harmed, nothing else is tried.
     """
     columns = {GIVEN: lambda _: given} if given else COLUMNS
-    control = partial(fail_once, lab, base, CONTROL, lambda _: ())
-    counts = repeat(lab, base, CONTROL, 1, control)
+    control = partial(fail_once, CONTROL, lambda _: ())
+    counts = repeat(CONTROL, control, lab, base, 1)
     if counts[0].word is HarmOutcome.UNHARMED:
         for column, faults_of in columns.items():
-            attempt = partial(fail_once, lab, base, column, faults_of)
-            counts += repeat(lab, base, column, rounds, attempt)
+            attempt = partial(fail_once, column, faults_of)
+            counts += repeat(column, attempt, lab, base, rounds)
     return counts
 
 
 def fail_once(
-    lab: Lab,
-    base: BaseImages,
     column: str,
     faults_of: FaultsOf,
+    lab: Lab,
+    base: BaseImages,
     seed: str,
 ) -> list[HarmCount]:
     """Return who noticed the faults, and what is left; of no fault, only what is left. Raises

@@ -70,8 +70,7 @@ def flip_bytes(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
     for kind, sample in _samples(lab, base).items():
         column = f"flip in {kind}"
         if sample.places:
-            attempt = partial(_round, lab, base, column, sample)
-            counts += repeat(lab, base, column, rounds, attempt)
+            counts += repeat(column, partial(_round, column, sample), lab, base, rounds)
         else:
             counts += no_attempt(column, "no block on the disks has the content of its files")
     return counts
@@ -126,10 +125,10 @@ def _files(server: Server, datadir: Path) -> dict[str, Path]:
 
 
 def _round(
-    lab: Lab,
-    base: BaseImages,
     column: str,
     sample: Sample,
+    lab: Lab,
+    base: BaseImages,
     seed: str,
 ) -> list[HarmCount]:
     """Change blocks, one at a time, until one matters; return the outcome in one word, and its

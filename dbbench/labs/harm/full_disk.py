@@ -11,7 +11,6 @@ import random
 import shutil
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -57,7 +56,7 @@ def fill_disk(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
     The disks are made anew, because the size of the log's files matters.
     """
     base = make_base(lab, base.target, small=False)
-    return repeat(lab, base, FULL, rounds, partial(_fill, lab, base))
+    return repeat(FULL, _fill, lab, base, rounds)
 
 
 def _fill(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:

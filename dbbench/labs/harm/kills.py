@@ -20,7 +20,7 @@ from typing import Final
 from dbbench.engines.port import ChecksData
 from dbbench.engines.sql import rows
 from dbbench.errors import DataCorrupt, DbbenchError, EngineDied, EngineStartFailed
-from dbbench.labs.harm.attempts import look_up, repeat
+from dbbench.labs.harm.attempts import look_up
 from dbbench.labs.harm.rows import RowWriter, create_table
 from dbbench.labs.powercut.base_images import BaseImages, Lab, copy_disks
 from dbbench.labs.powercut.conclusions import first_line, single
@@ -37,13 +37,8 @@ WHEN: Final = (0.1, 0.6)  # of the time that the control took, which began with 
 _COUNT: Final = "SELECT COUNT(*) FROM information_schema.columns"  # of a server without tables
 
 
-def kill_twice(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
-    """Kill the server twice, so many times; return the counts of each outcome."""
-    attempt = partial(_kill_recovering, lab, base)
-    return repeat(lab, base, RECOVERY, rounds, attempt)
-
-
-def _kill_recovering(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
+def kill_twice(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
+    """Kill a server, and again during its recovery; return what is left."""
     engine = base.engine
     writer = RowWriter(seed, ROW_BYTES)
     images = base.copy(lab, "killed")
@@ -84,16 +79,10 @@ def _kill_recovering(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
     return [single(RECOVERY, harm, f"{when}: {text}")]
 
 
-def kill_initializing(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
-    """Kill the program that makes a data directory so many times; return the counts of each
-    outcome.
+def kill_initializing(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
+    """Kill the program that makes a data directory; return whether a server starts on half of it,
+    and then lacks something.
     """
-    attempt = partial(_kill_initializing, lab, base)
-    return repeat(lab, base, INITIALIZATION, rounds, attempt)
-
-
-def _kill_initializing(lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
-    """Return whether a server starts on half of a data directory, and then lacks something."""
     engine = base.engine
     base = replace(base, place=replace(base.place, log_dir=None))
     images = base.copy(lab, "killed")

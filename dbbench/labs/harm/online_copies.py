@@ -45,13 +45,11 @@ def copy_running(lab: Lab, base: BaseImages, rounds: int) -> list[HarmCount]:
     """
     counts = list[HarmCount]()
     for column, how in COLUMNS.items():
-        attempt = partial(copy_once, lab, base, column, how)
-        counts += repeat(lab, base, column, rounds, attempt)
-    attempt = partial(_take_snapshot, lab, base)
-    return counts + repeat(lab, base, SNAPSHOT, rounds, attempt)
+        counts += repeat(column, partial(copy_once, column, how), lab, base, rounds)
+    return counts + repeat(SNAPSHOT, _take_snapshot, lab, base, rounds)
 
 
-def copy_once(lab: Lab, base: BaseImages, column: str, how: str, seed: str) -> list[HarmCount]:
+def copy_once(column: str, how: str, lab: Lab, base: BaseImages, seed: str) -> list[HarmCount]:
     """Copy the files of a running server with `cp --reflink=HOW`, and again when it has ended. Raises
     DbbenchError.
     """

@@ -42,7 +42,7 @@ WHOLE: Final = 16384  # largest page of the engines
 
 
 class Causes(NamedTuple):
-    """Cuts by what harmed the database: a power loss, a power loss after a kill, or a kill."""
+    """Valid cuts by what harmed the database: a power loss, one after a kill, or a kill."""
 
     plain: list[CutFacts]
     after_kill: list[CutFacts]
@@ -50,9 +50,11 @@ class Causes(NamedTuple):
 
 
 def by_cause(cuts: Iterable[CutFacts]) -> Causes:
-    """Return the cuts by their cause."""
+    """Return the valid cuts by their cause."""
     causes = Causes([], [], [])
     for cut in cuts:
+        if cut.invalid:
+            continue
         if not cut.unit_bytes:
             causes.kills.append(cut)
         elif cut.after_kill:
@@ -70,7 +72,7 @@ def conclusion(
     """Return the conclusion from the power losses of a setup without a kill before them; `failed`:
     its recordings failed.
     """
-    valid = [cut for cut in by_cause(cuts).plain if not cut.invalid]
+    valid = by_cause(cuts).plain
     if blind and not failed:
         return Conclusion.BLIND
     if failed or too_many(cuts) or not valid:
@@ -94,8 +96,7 @@ def statement(
     if about is Conclusion.NONE:
         many = f"{invalid} of {len(cuts)} cuts are invalid" if too_many(cuts) else "no valid cut"
         return f"no statement: {failed or many}"
-    valid = sum(not cut.invalid for cut in plain)
-    text = f"0 of {valid} cuts (< {percent(upper_bound(valid), 1)} at 95 %)"
+    text = f"0 of {len(plain)} cuts (< {percent(upper_bound(len(plain)), 1)} at 95 %)"
     if about is Conclusion.HARMED:
         parts = (_bounds(plain), _by_schema(plain), _by_unit(plain))
         text = f"{_count_harms(plain)} cuts harmed ({'; '.join(parts)})"
@@ -105,18 +106,15 @@ def statement(
     return text
 
 
-def _count_harms(cuts: Iterable[CutFacts]) -> str:
-    valid = [cut for cut in cuts if not cut.invalid]
-    harmed = [cut for cut in valid if cut.harms]
-    return f"{len(harmed)} of {len(valid)}"
+def _count_harms(cuts: Sequence[CutFacts]) -> str:
+    return f"{sum(bool(cut.harms) for cut in cuts)} of {len(cuts)}"
 
 
-def _bounds(cuts: Iterable[CutFacts]) -> str:
+def _bounds(cuts: Sequence[CutFacts]) -> str:
     """Return the 95 % interval of the share of harmed cuts, and from how many recordings it is."""
-    valid = [cut for cut in cuts if not cut.invalid]
-    hits = [bool(cut.harms) for cut in valid]
-    low, high = share_interval(sum(hits), len(valid), _independent(valid, hits))
-    recordings = len({cut.recording for cut in valid})
+    hits = [bool(cut.harms) for cut in cuts]
+    low, high = share_interval(sum(hits), len(cuts), _independent(cuts, hits))
+    recordings = len({cut.recording for cut in cuts})
     return f"{percents(low, high)} at 95 % from {count(recordings, 'recording')}"
 
 
@@ -155,7 +153,7 @@ def cut_counts(
     """Yield how many valid cuts without and with schema changes, cuts after a kill, and kills, had
     which kind of harm, or none. `why`: the statement, which is the reason if there is no conclusion.
     """
-    causes = by_cause(cut for cut in cuts if not cut.invalid)
+    causes = by_cause(cuts)
     rows = [cut for cut in causes.plain if not cut.changes]
     changes = [cut for cut in causes.plain if cut.changes]
     columns = (*CUT_COLUMNS, KILL_COLUMNS[0])

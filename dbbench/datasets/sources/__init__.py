@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from dbbench import process
 from dbbench.datasets.sources import innodb_sources, postgres_copies
 from dbbench.datasets.sources.look import find_packer, look
+from dbbench.datasets.sources.scripts import change_of
 from dbbench.datasets.sources.source import FORMS, Source, fits, places, unusable
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.port import Place, Server
@@ -145,7 +146,7 @@ def load(
         return (*changes, SourceChange(SourceChangeKind.NOT_SETTLED))
     if not source.physical:
         return changes
-    return (*changes, SourceChange(SourceChangeKind.SETTLED, {"done": dialect.settle(server)}))
+    return changes + change_of(SourceChangeKind.SETTLED, done=dialect.settle(server))
 
 
 def kept_as_it_is(dataset: Dataset) -> bool:

@@ -177,7 +177,7 @@ def load(
     remember_database(data, chosen)
     if wanted:
         return changes
-    return (*changes, SourceChange(SourceChangeKind.CHOSEN, {"database": chosen}))
+    return changes + change_of(SourceChangeKind.CHOSEN, database=chosen)
 
 
 def _list_other_tables(tables: Iterable[str]) -> tuple[SourceChange, ...]:

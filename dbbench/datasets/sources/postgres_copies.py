@@ -344,7 +344,7 @@ def load(
     if persisted:  # by ALTER SYSTEM within a line of the dump
         execute(server, "ALTER SYSTEM RESET ALL")
         settings = ", ".join(str(name) for (name,) in persisted)
-        changes += (SourceChange(SourceChangeKind.CONFIGURATION, {"settings": settings}),)
+        changes += change_of(SourceChangeKind.CONFIGURATION, settings=settings)
     oid = ""
     if tablespace:
         spaces = tablespaces_of(server)
@@ -357,9 +357,7 @@ def load(
     chosen, filled = _choose(server, data, wanted, oid)
     if chosen != server.database:
         _rename(server, chosen, filled)
-        changes += (
-            SourceChange(SourceChangeKind.RENAMED, {"database": chosen, "name": server.database}),
-        )
+        changes += change_of(SourceChangeKind.RENAMED, database=chosen, name=server.database)
     for extension in EXTENSIONS:
         with contextlib.suppress(Exception):  # the contrib package may not be installed
             execute(server, f"CREATE EXTENSION IF NOT EXISTS {extension}")

@@ -19,6 +19,7 @@ from dbbench.errors import DbbenchError, ResultDamaged, ResultNotRegular, RunMis
 from dbbench.model.base import NAME
 from dbbench.results import fileio
 
+FILE: Final = "fleet.json"
 HOSTS: Final = "hosts"
 ARRIVED: Final = "arrived"
 
@@ -55,14 +56,9 @@ def folder_of(results_folder: Path, name: str) -> Path:
     return results_folder / results.FLEETS / name
 
 
-def exists(results_folder: Path, name: str) -> bool:
-    """Whether the coordinator of the fleet of that name has its files here."""
-    return (folder_of(results_folder, name) / "fleet.json").is_file()
-
-
 def save(results_folder: Path, fleet: Fleet) -> None:
     """Write fleet.json atomically."""
-    path = folder_of(results_folder, fleet.name) / "fleet.json"
+    path = folder_of(results_folder, fleet.name) / FILE
     with fileio.writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
     fileio.write_json(path, dataclasses.asdict(fleet))
@@ -70,7 +66,7 @@ def save(results_folder: Path, fleet: Fleet) -> None:
 
 def load(results_folder: Path, name: str) -> Fleet:
     """Return the fleet of that name. Raises RunMissing, ResultDamaged."""
-    path = folder_of(results_folder, name) / "fleet.json"
+    path = folder_of(results_folder, name) / FILE
     missing = RunMissing(
         f'no fleet "{name}" in {results_folder}',
         remedy="List the fleets with: dbbench fleet status",
@@ -90,7 +86,7 @@ def fleets(results_folder: Path, damaged: list[DbbenchError] | None = None) -> l
     `damaged`.
     """
     all_fleets = []
-    for path in (results_folder / results.FLEETS).glob("*/fleet.json"):
+    for path in (results_folder / results.FLEETS).glob(f"*/{FILE}"):
         with collect_errors(damaged, ResultDamaged):
             all_fleets.append(load(results_folder, path.parent.name))
     return sorted(all_fleets, key=lambda fleet: (fleet.created, fleet.name))

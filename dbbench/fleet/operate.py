@@ -88,7 +88,8 @@ def _existing(root: Path, request: FleetRequest) -> Fleet | None:
         if not NAME.fullmatch(name):
             raise errors.RunNameTaken(f'invalid name of a fleet "{name}": {NAME_RULE}')
         same = [fleet for fleet in same if fleet.name == name]
-        if not same and ((root / name).exists() or fleet_files.exists(root, name)):
+        used = (root / name, fleet_files.folder_of(root, name) / fleet_files.FILE)
+        if not same and any(path.exists() for path in used):
             raise errors.RunNameTaken(
                 f"{name} in {root} is another run, or a fleet of another plan or mode",
                 remedy="Give another --name.",

@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -45,17 +45,17 @@ _REPORTED: Final = ("prepare", "trial_begin", "trial_end", "note")
 
 @dataclass
 class Here:
-    """Identity of this host. A worker that dbbench did not start reads it from its environment."""
+    """Identity of this host."""
 
-    name: str = field(
-        default_factory=lambda: os.environ.get("DBBENCH_FLEET_NAME") or os.uname().nodename
-    )
-    results: Path = field(
-        default_factory=lambda: Path(os.environ.get("DBBENCH_FLEET_RESULTS") or "results").resolve()
-    )
+    name: str
+    results: Path
 
 
-HERE: Final = Here()
+# A worker that dbbench did not start has it in its environment.
+HERE: Final = Here(
+    os.environ.get("DBBENCH_FLEET_NAME") or os.uname().nodename,
+    Path(os.environ.get("DBBENCH_FLEET_RESULTS") or "results").resolve(),
+)
 
 
 def run_part(run: Run, given: Given, topic: str) -> PartOutcome:

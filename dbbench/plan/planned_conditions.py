@@ -418,7 +418,7 @@ def _physical(device: DeviceSpec, most: int) -> list[tuple[str, ...]]:
         for path in map(Path, volume.disks[:number]):
             name = None
             if path.exists():
-                name = sysfs.name_of(path.stat().st_rdev)
+                name = sysfs.name_at(path)
             disks.append(sysfs.leaves(name) if name else ())
     return disks
 

@@ -259,7 +259,7 @@ def _devices(
         # it does not exist: `put_refusals` lists it
         with contextlib.suppress(OSError, DbbenchError):
             if spec.disks:
-                name = sysfs.name_of(path.stat().st_rdev) or ""
+                name = sysfs.name_at(path) or ""
                 row |= {
                     "identity": devices.identity(path),
                     "size_bytes": sysfs.size_bytes(name),

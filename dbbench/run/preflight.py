@@ -365,7 +365,7 @@ def _limit(plan: Plan) -> Problems:
     delays = any(level.delays for level in plan.device.limit.levels)
     reasons += [delay.obstacle()] if delays else []
     for path in filter(Path.is_block_device, _disks(plan)):
-        name = sysfs.name_of(path.stat().st_rdev) or ""
+        name = sysfs.name_at(path) or ""
         if throttles and (sysfs.folder(name) / "partition").exists():
             reasons.append(f"{path} is a partition; only whole disks can be limited")
         if delays and (mapped := delay.delayed_by(name)):
@@ -380,7 +380,7 @@ def _queues(plan: Plan) -> Problems:
     # All loop devices have the same driver.
     loops = [Path("/dev", path.name) for path in Path("/sys/class/block").glob("loop[0-9]")]
     for path in filter(Path.is_block_device, _disks(plan) or loops[:1]):
-        name = sysfs.name_of(path.stat().st_rdev) or path.name
+        name = sysfs.name_at(path) or path.name
         reasons = list(tunables.queue_obstacles(name, plan.device.queue))
         if plan.device.queue and (sysfs.folder(name) / "partition").exists():
             reasons = [f"{path} is a partition, which shares the queue of its disk"]
@@ -407,7 +407,7 @@ def refused_disks(plan: Plan, results: Path) -> Problems:
         for spec in plan.device.volumes.values():
             for path in filter(Path.is_block_device, map(Path, spec.disks)):
                 with errors.collect_errors(problems):
-                    name = sysfs.name_of(path.stat().st_rdev) or path.name
+                    name = sysfs.name_at(path) or path.name
                     block.must_be(path, name, spec.identity, names)
                     opened[path, name] = stack.enter_context(guard.opened(path))
         reasons_of = guard.reasons_of(

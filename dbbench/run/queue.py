@@ -164,9 +164,9 @@ class Queue:
             run, aside = conclude(run, results.list_results(self.folder.path))
             self.folder.set_aside(aside, "budget")
             self.folder.save(run)
-            self._emit(Event("note", {"text": budget_text(run)}))
+            self._note(budget_text(run))
         if text := writes.deviation(self.folder.trials):
-            self._emit(Event("note", {"text": text}))
+            self._note(text)
         statuses = [trial.status for trial in self.folder.trials]
         seconds = time.monotonic() - began
         counts = {status.value: statuses.count(status) for status in Status}
@@ -254,7 +254,7 @@ class Queue:
             text = (
                 f"{count(more, 'more trial')}: blocks with a suspect trial are repeated as a whole"
             )
-            self._emit(Event("note", {"text": text, "total": len(longer.order)}))
+            self._note(text, total=len(longer.order))
 
     def _add_block(self) -> None:
         before = self.run
@@ -268,7 +268,7 @@ class Queue:
             and not before.questions
             and (text := outlook(longer, self.folder.trials))
         ):
-            self._emit(Event("note", {"text": text}))
+            self._note(text)
         if more := longer.order[len(before.order) :]:
             arms = ", ".join(dict.fromkeys(longer.cell(spec.cell).arm for spec in more))
             why = "to reach the precision" if longer.precision is not None else "within the budget"
@@ -277,7 +277,7 @@ class Queue:
                 names = dict.fromkeys(level.name for level in levels if level is not None)
                 why = f"at {', '.join(names)}"
             text = f"{count(len(more), 'more trial')}, block {more[0].block}: {arms}, {why}"
-            self._emit(Event("note", {"text": text, "total": len(longer.order)}))
+            self._note(text, total=len(longer.order))
 
     def _drive(self, spec: TrialSpec) -> None:
         """Run a trial. If its process ends before it could publish a result, publish that as the
@@ -329,7 +329,10 @@ class Queue:
                 f"{len(left)} more trials of {label} are left out: they would fail with "
                 f"{error.id} too"
             )
-            self._emit(Event("note", {"text": text, "total": len(order)}))
+            self._note(text, total=len(order))
+
+    def _note(self, text: str, **more: int) -> None:
+        self._emit(Event("note", {"text": text, **more}))
 
     def _tell(self, what: str, fraction: float | None = None) -> None:
         self._emit(Event("prepare", {"what": what, "fraction": fraction}))

@@ -106,7 +106,7 @@ def _exclusive(path: Path, permit: Permit, etc: Path) -> int:
             with path.open("rb") as plain, collect_errors(locked, DeviceInUse):
                 _lock(plain.fileno(), path)
             reasons += [guard.Reason("in use", error.evidence) for error in locked]
-            name = sysfs.name_of(path.stat().st_rdev) or path.name
+            name = sysfs.name_at(path) or path.name
             guard.refuse(path, name, reasons or [guard.HELD], permit)
             raise DeviceInUse(f"{path} is still busy after {_SETTLE_S:.0f} s")
         time.sleep(0.05)

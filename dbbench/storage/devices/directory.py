@@ -140,7 +140,7 @@ def disk_below(path: Path) -> str | None:
     if name is None:
         entry = mount_holding(path.resolve(), mounts_of(Path("/proc/self")))
         source = Path(entry.source) if entry else Path()
-        name = sysfs.name_of(source.stat().st_rdev) if source.is_block_device() else None
+        name = sysfs.name_at(source) if source.is_block_device() else None
     return name
 
 

@@ -57,7 +57,7 @@ class DiskNames:
 
 def identity(path: Path) -> str:
     """Return the identity of the block device at `path`. Raises OSError if it does not exist."""
-    name = sysfs.name_of(path.stat().st_rdev)
+    name = sysfs.name_at(path)
     if name is None:
         raise OSError(f"{path} is not a block device that the kernel knows")
     return identity_of(name)

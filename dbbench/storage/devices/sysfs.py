@@ -46,6 +46,11 @@ def name_of(number: int) -> str | None:
     return entry.resolve().name
 
 
+def name_at(path: Path) -> str | None:
+    """Return the kernel name of the device file at `path`, or None. Raises OSError without one."""
+    return name_of(path.stat().st_rdev)
+
+
 def number_of(name: str) -> int | None:
     """Return the device number of a kernel name."""
     device_number = attribute(name, "dev")

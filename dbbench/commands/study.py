@@ -247,7 +247,7 @@ def _impossible(study: Study, servers: dict[str, list[str]]) -> str | None:
     # A study is possible if its baseline and one other setup are.
     skipped = list_gaps(request, [])
     plan = request.plan
-    baseline = plan.baseline or plan.fs_setups[0].label
+    baseline = plan.baseline_label
     others = [arm.label for arm in plan.fs_setups if arm.label != baseline]
     if baseline in skipped or (others and all(arm in skipped for arm in others)):
         arm = baseline if baseline in skipped else others[0]

@@ -480,3 +480,8 @@ class Plan:
     operations: tuple[str, ...] = ()  # from `operations.OPERATIONS`; timed after the load
     # override those of DEADLINES_S
     deadlines: dict[Phase, Deadline] = field(default_factory=dict)
+
+    @property
+    def baseline_label(self) -> str:
+        """Return the label of the setup that others are compared with."""
+        return self.baseline or self.fs_setups[0].label

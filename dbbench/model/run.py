@@ -242,7 +242,7 @@ class Run:
 
     @property
     def baseline(self) -> str:
-        return self.plan.baseline or self.plan.fs_setups[0].label
+        return self.plan.baseline_label
 
 
 @dataclass(frozen=True)

@@ -383,9 +383,7 @@ def add_guard(plan: Plan) -> Plan:
     and one directory per arm, the guard needs a separate directory; without one in the plan,
     there is no guard.
     """
-    reference = next(
-        arm for arm in plan.fs_setups if arm.label == (plan.baseline or plan.fs_setups[0].label)
-    )
+    reference = next(arm for arm in plan.fs_setups if arm.label == plan.baseline_label)
     label = reference.label + GUARD
     if label in {arm.label for arm in plan.fs_setups} or plan.device.directories:
         return plan

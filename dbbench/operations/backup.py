@@ -22,7 +22,6 @@ from dbbench.errors import FilesystemDamaged, OperationFailed
 from dbbench.model import OperationFacts
 from dbbench.operations.copies import PLAIN, REFLINK
 from dbbench.operations.steps import StoredDatabase, cold, end_step, impossible, time_step
-from dbbench.storage import filesystems
 from dbbench.storage.filesystems import volumes
 from dbbench.storage.filesystems.family import Snapshots
 
@@ -125,7 +124,7 @@ def _free_bytes(filled: StoredDatabase) -> int | None:
     """
     if not os.path.ismount(filled.fs.path):
         return None
-    filesystems.sync(filled.fs.path)
+    filled.sync()
     place = os.statvfs(filled.fs.path)
     return place.f_bfree * place.f_frsize
 

@@ -93,7 +93,7 @@ class Copies:
         setup = replace(stored.setup, attributes=attributes_of(stored.setup))
         filesystems.apply_attributes(setup, target)
         process.run(_cp(self.reflink, source, target), timeout_s=_COPY_S)
-        filesystems.sync(stored.fs.path)
+        stored.sync()
 
     @contextlib.contextmanager
     def clone(self, stored: Stored) -> Iterator[Path]:
@@ -110,7 +110,7 @@ class Copies:
     def drop(self, stored: Stored) -> None:
         shutil.rmtree(_target(stored), ignore_errors=True)
         if self.server is None:
-            filesystems.sync(stored.fs.path)
+            stored.sync()
 
 
 def shares_blocks(folder: Path) -> bool:

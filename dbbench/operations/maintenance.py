@@ -84,11 +84,11 @@ def of_filesystem(filled: StoredDatabase) -> OperationFacts:
     if not files:
         return impossible("repair: filesystem", "it contains no data files")
     before = extents_of(files)
-    filesystems.sync(filled.fs.path)
+    filled.sync()
     began = time.monotonic()
     for argv in argvs:
         process.run(argv, timeout_s=_TOOL_S, ok=family.defragmented)
-    filesystems.sync(filled.fs.path)
+    filled.sync()
     done = end_step("repair: filesystem", began)
     words = " ".join(word for word in argvs[0] if not word.startswith("/"))
     return replace(done, text=f"{words}: {before} extents before, {extents_of(files)} after")
@@ -105,7 +105,7 @@ def of_engine(filled: StoredDatabase) -> OperationFacts:
         began = time.monotonic()
         execute(server, *(f"{verb} {table}" for table in tables))
         server.checkpoint()
-        filesystems.sync(filled.fs.path)
+        filled.sync()
         done = end_step("repair: engine", began)
     after = extents_of(filled.files)
     text = f"{verb} of {len(tables)} tables: {before} extents before, {after} after"

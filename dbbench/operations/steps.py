@@ -13,7 +13,6 @@ from typing import Final
 from dbbench.engines.port import Server
 from dbbench.machine.pagecache import empty_and_prove
 from dbbench.model import CacheFacts, OperationFacts
-from dbbench.storage import filesystems
 from dbbench.storage.filesystems import Stored
 from dbbench.storage.filesystems.family import Snapshots
 
@@ -86,7 +85,7 @@ def impossible(name: str, why: str) -> OperationFacts:
 
 def cold(filled: StoredDatabase) -> str:
     """Empty the cache of the data files; return a description of the result."""
-    filesystems.sync(filled.fs.path)
+    filled.sync()
     facts = filled.cold(filled.data_files(filled.datadir))
     if facts.proved:
         return "from a cold cache"

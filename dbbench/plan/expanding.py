@@ -137,7 +137,7 @@ def _distinct(
     # Only a setup with its own tuning can be equal to another one.
     if not any(cell.setup.tuning for cell in cells):
         return tuple(cells), {}
-    baseline = plan.baseline or plan.fs_setups[0].label
+    baseline = plan.baseline_label
     repeated = _repeated_setups(sorted(cells, key=lambda cell: cell.arm != baseline), catalog)
     kept = tuple(cell for cell in cells if cell.id not in repeated)
 

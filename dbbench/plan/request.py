@@ -90,7 +90,7 @@ def able(request: PlanRequest, paths: list[str]) -> PlanRequest:
     skipped = list_gaps(request, paths)
     # Without the baseline nothing can be compared.
     rest = tuple(arm for arm in plan.fs_setups if arm.label not in skipped)
-    if not skipped or not rest or (plan.baseline or plan.fs_setups[0].label) in skipped:
+    if not skipped or not rest or plan.baseline_label in skipped:
         return request
     # The levels that remain, and the request as if the plan named only these.
     factors = {}

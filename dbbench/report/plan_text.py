@@ -88,8 +88,7 @@ def put_plan(
         )
     )
     put_paragraph(
-        f"{plan.name}: {counts} in random order (seed {plan.seed}); baseline "
-        f"{plan.baseline or plan.fs_setups[0].label}"
+        f"{plan.name}: {counts} in random order (seed {plan.seed}); baseline {plan.baseline_label}"
     )
 
     # The cost of the run: time, space and bytes.

@@ -45,6 +45,10 @@ class Device:
     def each(self) -> tuple[Device, ...]:
         return self.members or (self,)
 
+    @property
+    def fds(self) -> list[int]:
+        return [member.fd for member in self.each]
+
 
 @dataclass(frozen=True)
 class DiskSet:

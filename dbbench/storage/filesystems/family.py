@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
+from dbbench.machine.libc import syncfs
 from dbbench.machine.pagecache import Emptying
 from dbbench.model import Commands, Durability, FsSetup, Scalar, Scalars, Volume, Words
 from dbbench.results.journal import Journal
@@ -99,6 +100,9 @@ class Stored:
     journal: Journal | None = field(default=None, kw_only=True)
     # part of the names of snapshot and clone, if there are several
     tag: str = field(default="", kw_only=True)
+
+    def sync(self) -> None:
+        syncfs(self.fs.path)
 
 
 class Snapshots(Protocol):

@@ -151,7 +151,7 @@ class Formatted(Family):
         """
         deadline_s = MKFS_S + device.facts.size_bytes * _SECONDS_PER_BYTE
         paths = {member.argument: str(member.path) for member in device.each}
-        fds = [member.fd for member in device.each]
+        fds = device.fds
         commands = []
         try:
             # Otherwise an old signature that mkfs does not overwrite would remain next to the new
@@ -229,12 +229,11 @@ class Formatted(Family):
             device.argument,
             at,
         )
-        fds = [member.fd for member in device.each]
         with Watch(device.path.name) as kernel:
             # The reason of a failed mount is in the kernel's log, not in what mount(8) prints.
             try:
-                with hold.handed_over(*fds):
-                    process.run(argv, timeout_s=120, pass_fds=fds)
+                with hold.handed_over(*device.fds):
+                    process.run(argv, timeout_s=120, pass_fds=device.fds)
             except (errors.CommandFailed, errors.DeadlinePassed) as failure:
                 _must_be_ours(device)
                 lines = "\n  ".join(kernel.lines_about() or kernel.lines_about(faults=False) or ())
@@ -396,8 +395,7 @@ def _must_be_ours(device: Device) -> None:
     """Raise DeviceChanged if the device's content is not the filesystem that was handed over to the
     kernel.
     """
-    fds = [member.fd for member in device.each]
-    change = hold.foreign_write(*fds)
+    change = hold.foreign_write(*device.fds)
     if change:
         raise errors.DeviceChanged(
             f"{device.path} now has {change}, written by another process",

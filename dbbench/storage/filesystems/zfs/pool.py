@@ -85,12 +85,11 @@ class ZfsPool:
 def release(device: Device) -> Iterator[None]:
     """Let the kernel take over the devices for a pool within the block. Raises MakeFailed."""
     driver.load()
-    fds = [member.fd for member in device.each]
-    hold.release(*fds)
+    hold.release(*device.fds)
     try:
         yield
     finally:
-        for fd in fds:
+        for fd in device.fds:
             hold.regain(fd)
 
 

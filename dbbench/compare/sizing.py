@@ -168,6 +168,8 @@ def _instead(trials: Sequence[Trial], too_slow: bool) -> str:
     busy = sum((trial.summary.get("cpu_pct") or 0.0) > BUSY_PCT for trial in alone)
     if word == "CPU" or 2 * busy > len(trials):
         return "CPU"
-    if too_slow and not any(map(time_layers.is_full, trials)):
+    # Whether a delay was the limit is seen in the samples only.
+    seen = time_layers.observations(trials)
+    if too_slow and seen and not any(map(time_layers.is_full, trials)):
         return "other"
     return ""

@@ -89,8 +89,9 @@ def limit(trials: Sequence[Trial]) -> str:
             limiting = word
     if limiting == "client" and trials[0].parameters.get("rate"):
         return "rate"
-    # At a full device, locks wait for it too.
-    if limiting not in ("CPU", "client") and all(map(is_full, trials)):
+    # At a full device, locks wait for it too. A delay is seen in the samples only.
+    sampled = [trial for trial in trials if observations([trial])]
+    if limiting not in ("CPU", "client") and all(map(is_full, sampled or trials)):
         return "limit"
     return limiting
 

@@ -79,8 +79,11 @@ def _sentences(run: Run, search: Search, setups: Sequence[Sized]) -> list[str]:
         else:
             text = f"{arms} {'needs' if len(same) == 1 else 'need'} {level_name(limit)}"
         texts.append(f"{text} (in {blocks} blocks)")
-    lacking = [each for each in setups if not each.smallest and each.failed < MOST_FAILED]
-    settled = [each for each in lacking if not each.following(run.plan.blocks)]
+    settled = [
+        each
+        for each in setups
+        if not (each.smallest or each.failed >= MOST_FAILED or each.following(run.plan.blocks))
+    ]
     if settled:
         arms = join_words([each.arm for each in settled])
         texts.append(f"{'no' if texts else 'No'} level of the plan is enough for {arms}")

@@ -168,6 +168,14 @@ def test_what_the_plan_or_the_client_limits_has_its_word(ms: Any, fields: Any, w
     assert time_layers.limit([limited]) == word
 
 
+def test_a_trial_without_samples_does_not_change_the_word() -> None:
+    """Three trials wait for the plan's delay, of which one was not observed."""
+    trials = [timed("ext4", block, log=3.0) for block in (1, 2, 3)]
+    delayed = [dataclasses.replace(each, limit=DELAYED) for each in trials]
+    delayed[1] = dataclasses.replace(delayed[1], time=TimeFacts("why"))
+    assert time_layers.limit(delayed) == "limit"
+
+
 def test_slow_seconds_and_kernel_threads_are_in_words() -> None:
     """The slowest second of all blocks is first."""
     slow = [SlowSecond(7, 9.0, "log", 0.8, "jbd2_log_wait_commit", ("checkpoint",))]

@@ -61,7 +61,7 @@ def _try(
     try:
         yield from (_while_it_runs if how.atomic else _run_at_rest)(name, how, filled)
         yield time_step(f"{name}: roll back", lambda: how.rollback(filled))
-        with filled.serving(filled.datadir) as server:
+        with filled.serving() as server:
             _must_be_of_before(server, f"{name}, rolled back")
         yield time_step(f"{name}: drop", lambda: how.drop(filled))
     except BaseException:
@@ -74,7 +74,7 @@ def _while_it_runs(
     how: Snapshots,
     filled: StoredDatabase,
 ) -> Iterator[OperationFacts]:
-    with filled.serving(filled.datadir) as server:
+    with filled.serving() as server:
         _add_rows(server)
         yield time_step(f"{name}: create", lambda: how.snapshot(filled))
         _add_later_row(server)
@@ -87,7 +87,7 @@ def _run_at_rest(
     filled: StoredDatabase,
 ) -> Iterator[OperationFacts]:
     """Run while nothing else is written, so that the copy's size is the difference in free space."""
-    with filled.serving(filled.datadir) as server:
+    with filled.serving() as server:
         _add_rows(server)
     free = _free_bytes(filled)
     began = time.monotonic()
@@ -95,7 +95,7 @@ def _run_at_rest(
     created = end_step(f"{name}: create", began)
     left = _free_bytes(filled)
     yield replace(created, bytes=None if free is None or left is None else free - left)
-    with filled.serving(filled.datadir) as server:
+    with filled.serving() as server:
         _add_later_row(server)
         yield from _second_server(name, how, filled)
 
@@ -158,7 +158,7 @@ def _must_be_of_before(server: Server, what: str) -> str:
 def base_backup(filled: StoredDatabase) -> Iterator[OperationFacts]:
     """Run one step; its bytes are those of the stream."""
     cache_text = cold(filled)
-    with filled.serving(filled.datadir) as server:
+    with filled.serving() as server:
         engine = ENGINES[server.engine]
         if not isinstance(engine, BacksUp):
             yield impossible("base-backup", _NO_BACKUP.format(server.engine))

@@ -32,7 +32,7 @@ def crash_recovery(filled: StoredDatabase) -> Iterator[OperationFacts]:
     acknowledged, log_bytes = _kill(filled)
     cache_text = cold(filled)
     began = time.monotonic()
-    with filled.serving(filled.datadir) as server:
+    with filled.serving() as server:
         text = f"{acknowledged} rows acknowledged before; {cache_text}"
         yield end_step("crash-recovery: start", began, text, log_bytes)
         _must_have(server, acknowledged)
@@ -44,7 +44,7 @@ def _kill(filled: StoredDatabase) -> tuple[int, int | None]:
     log_bytes = None
     killed = False
     try:
-        with filled.serving(filled.datadir) as server:
+        with filled.serving() as server:
             # A table of its own, so that what was acknowledged can be counted.
             columns = "writer INT, id INT, filler VARCHAR(200) NOT NULL, PRIMARY KEY (writer, id)"
             execute(

@@ -97,7 +97,7 @@ def of_filesystem(filled: StoredDatabase) -> OperationFacts:
 def of_engine(filled: StoredDatabase) -> OperationFacts:
     """Rewrite every table with the server, until it is on the device."""
     before = extents_of(filled.files)
-    with filled.serving(filled.datadir) as server:
+    with filled.serving() as server:
         sql = sql_of(server)
         with contextlib.closing(server.connect()) as connection:
             verb = sql.rewriting
@@ -130,7 +130,7 @@ def scan(
 ) -> Iterator[OperationFacts]:
     """Run two steps, whose bytes are those of the tables that `read` reads."""
     cache_text = cold(filled)
-    with filled.serving(filled.datadir) as server:
+    with filled.serving() as server:
         yield read(SCAN_OF_DATA, server, cache_text)
     how = volumes.snapshots_of(filled.setup)
     if how is None:

@@ -26,7 +26,7 @@ class StoredDatabase(Stored):
     """A filesystem that contains the dataset, and the ways to use its files."""
 
     # starts the server of the trial on its data directory
-    serving: Callable[[Path], AbstractContextManager[Server]]
+    serving: Callable[[], AbstractContextManager[Server]]
     second: Callable[[Path], AbstractContextManager[Server]]  # starts a second server on a clone
     # Empties the caches of these files, with proof, while no process uses the filesystem.
     cold: Callable[[Sequence[Path]], CacheFacts] = empty_and_prove

@@ -135,7 +135,7 @@ def drive(
 
         # The server runs once before the load, so that it starts from a quiet state.
         with stage(Phase.SETTLE):
-            with ready.serving(datadir) as server:
+            with ready.serving() as server:
                 server.settle()  # so that the window does not write what the restore left dirty
             facts.growth = GrowthFacts(
                 restored_share=shape.restored_share(fs, shape.sizes(engine.data_files(datadir)))

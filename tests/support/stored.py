@@ -44,7 +44,7 @@ class RecordingStorage:
             fs,
             folder / "data",
             folder / "room",
-            lambda _: self.server("first"),
+            lambda: self.server("first"),
             lambda _: self.server("second"),
         )
 

@@ -1,6 +1,7 @@
 """Operations after the load, on real filesystems with real servers: times, leftovers, failures."""
 
 import contextlib
+import functools
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -74,7 +75,8 @@ def filled(loop_device: Device, folder: Path) -> Filling:
                 ENGINES[engine].create(datadir, servers.place(engine, folder / "one"))
             else:
                 (datadir / "t").write_bytes(PATTERN)
-            yield StoredDatabase(setup, device, fs, datadir, folder / "room", serving, second)
+            own = functools.partial(serving, datadir)
+            yield StoredDatabase(setup, device, fs, datadir, folder / "room", own, second)
 
     return made
 
@@ -187,7 +189,7 @@ def test_snapshot_of_a_running_server(
         before = _subvolumes(one.fs.path)
         steps = named(operate(["snapshot"], one))
         assert _subvolumes(one.fs.path) == before == ({"data"} if volumes else set())
-        with one.serving(one.datadir) as server:
+        with one.serving() as server:
             assert server.alive()
     assert [name.removeprefix("snapshot: ") for name in steps] == [
         "create",

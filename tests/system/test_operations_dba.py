@@ -56,7 +56,7 @@ def filled(loop_device: Device) -> Iterator[Filling]:
                     fs,
                     datadir,
                     folder,
-                    lambda data: kind.serving(data, settings, place),
+                    lambda: kind.serving(datadir, settings, place),
                     lambda data: kind.serving(data, settings, place),
                     cold=lambda files: pagecache.empty_and_prove(files, 1, loop_device.leaves),
                     check=lambda data: kind.check(data, settings, place),
@@ -69,7 +69,7 @@ def filled(loop_device: Device) -> Iterator[Filling]:
 def fill(one: StoredDatabase, tables: int = 2, rows: int = 1 << 14) -> None:
     """Tables that grow side by side, a piece at a time: their files lie in pieces."""
     with (
-        one.serving(one.datadir) as server,
+        one.serving() as server,
         closing(server.connect()) as connection,
         closing(connection.cursor()) as cursor,
     ):

@@ -202,7 +202,7 @@ def fill(
     small = {**settings, **merge_settings(("clone", {**engine.PROFILE.small}))}
     return StoredDatabase(
         **vars(stored),
-        serving=lambda data: engine.serving(data, settings, place),
+        serving=lambda: engine.serving(stored.datadir, settings, place),
         second=lambda data: engine.serving(data, small, second),
         cold=cold,
         check=lambda data: engine.check(data, settings, place),

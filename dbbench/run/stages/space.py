@@ -27,7 +27,7 @@ def check(dataset: Dataset, mounts: Mounts, ready: StoredDatabase) -> str:
     text = ready.check(ready.datadir)
     if dataset.kind != "tpcc":
         return text
-    with ready.serving(ready.datadir) as server:
+    with ready.serving() as server:
         return f"{text}; {tpcc.consistency(server, dataset)}"
 
 

@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from dbbench import process
-from dbbench.machine.libc import syncfs
 from dbbench.model import FsSetup, Scalars, Volume, Words
 from dbbench.results.fileio import open_fd
 from dbbench.storage.devices import hold, image, note
@@ -365,7 +364,7 @@ class _Subvolumes:
         yield copy / stored.datadir.relative_to(_source(stored))  # `drop` deletes it
 
     def taken_bytes(self, stored: Stored) -> int | None:
-        syncfs(stored.fs.path)
+        stored.sync()
         argv = ["btrfs", "filesystem", "du", "-s", "--raw", *self._existing(stored)]
         return parse_du(process.run(argv, timeout_s=600).stdout)
 

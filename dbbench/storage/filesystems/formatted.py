@@ -14,7 +14,6 @@ from typing import ClassVar, Final
 from dbbench import errors, process
 from dbbench.machine.host.proc import number, text
 from dbbench.machine.kernel_log import Watch
-from dbbench.machine.libc import syncfs
 from dbbench.machine.pagecache import Emptying, evict
 from dbbench.model import Commands, Durability, FsSetup, Scalar, Scalars, Words
 from dbbench.results.journal import Journal
@@ -262,7 +261,7 @@ class Formatted(Family):
         """Unmount the filesystem within the block for programs that use its device, and mount it
         again afterwards; additional options may mount another subvolume.
         """
-        syncfs(stored.fs.path)
+        stored.sync()
         with (
             self._away(
                 stored.setup,

@@ -12,7 +12,6 @@ from typing import Final
 
 from dbbench import process
 from dbbench.errors import OperationFailed
-from dbbench.machine.libc import syncfs
 from dbbench.model import FsSetup, Layer, Scalars
 from dbbench.storage.devices.port import Device
 from dbbench.storage.filesystems import families
@@ -85,7 +84,7 @@ class _LvmSnapshots:
         """
         if stored.tag:
             return None
-        syncfs(stored.fs.path)
+        stored.sync()
         return lvm.used_bytes(_facts(stored), SNAPSHOT + stored.tag)
 
     def rollback(self, stored: Stored) -> None:

@@ -12,7 +12,15 @@ import pytest
 from dbbench import cli, packages
 from dbbench.commands.doctor import of_plan
 from dbbench.commands.resuming import resumable
-from dbbench.errors import DiskTooSmall, FilesystemFull, KernelLacks, NotRoot, ProgramMissing
+from dbbench.errors import (
+    DiskTooSmall,
+    FilesystemFull,
+    Interrupted,
+    KernelLacks,
+    NotRoot,
+    ProgramMissing,
+    Terminated,
+)
 from dbbench.model import Settings, WearFacts
 from dbbench.run import preflight
 from tests.support.files import write_file
@@ -356,3 +364,18 @@ def test_a_full_results_disk_names_the_command_that_resumes() -> None:
         full.value.remedy
         == "Free some disk space or correct the cause, then resume with:  dbbench run p"
     )
+
+
+@pytest.mark.parametrize(
+    ("stop", "kind"),
+    [(KeyboardInterrupt(), Interrupted), (Terminated("SIGTERM"), Terminated)],
+    ids=["Ctrl-C", "SIGTERM"],
+)
+def test_a_stopped_command_names_the_one_that_resumes(
+    stop: BaseException,
+    kind: type[Interrupted | Terminated],
+) -> None:
+    """Of each command, also of nightly run."""
+    with pytest.raises(kind, match="the run was stopped") as stopped, resumable("dbbench run p"):
+        raise stop
+    assert stopped.value.remedy == "Resume it with:  dbbench run p"

@@ -16,6 +16,7 @@ from dbbench.commands.options import Function, Options, options_of
 from dbbench.errors import DbbenchError, ResultDamaged, RunMissing
 from dbbench.plan.tomlfile import did_you_mean
 from dbbench.results import LoadedRun
+from dbbench.units import one_line
 
 Item = TypeVar("Item")
 REPORT: Final = "report.html"  # the report page in a run's folder
@@ -69,6 +70,8 @@ def folder_of(results_folder: Path, name: str) -> Path:
     """Return the folder of a run. Raises RunMissing, with the name that may have been meant, and
     OSError if this account cannot see whether there is one.
     """
+    if not name.isprintable():
+        raise RunMissing(f"{one_line(name)} is not the name of a run: it has control characters")
     # A name in the results folder comes first, then a path.
     if os.path.lexists(results_folder / name / "run.json"):
         return results_folder / name

@@ -87,8 +87,9 @@ def fleets(results_folder: Path, damaged: list[DbbenchError] | None = None) -> l
     """
     all_fleets = []
     for path in (results_folder / results.FLEETS).glob(f"*/{FILE}"):
-        with collect_errors(damaged, ResultDamaged):
-            all_fleets.append(load(results_folder, path.parent.name))
+        if path.parent.name.isprintable():  # names may come from someone else
+            with collect_errors(damaged, ResultDamaged):
+                all_fleets.append(load(results_folder, path.parent.name))
     return sorted(all_fleets, key=lambda fleet: (fleet.created, fleet.name))
 
 

@@ -55,9 +55,12 @@ def folder_of_fleet(folder: Path) -> Path:
 
 def parts(address: str) -> tuple[str, int]:
     """Return host and port of an address. Raises FleetInsecure for every protocol except TLS."""
-    url = urlsplit(address if "://" in address else f"{PROTOCOL}://{address}")
+    try:
+        url = urlsplit(address if "://" in address else f"{PROTOCOL}://{address}")
+        port = PORT if url.port is None else url.port
+    except ValueError as error:
+        raise FleetInsecure(f"{address!r} is not an address: {error}") from None
     host = url.hostname or "127.0.0.1"
-    port = PORT if url.port is None else url.port
     if url.scheme != PROTOCOL:
         raise FleetInsecure(
             f"{address} does not use TLS",

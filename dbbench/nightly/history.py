@@ -60,6 +60,8 @@ def every_plan(results: Path, damaged: list[DbbenchError] | None) -> dict[str, l
     """
     nights = {}
     for path in sorted((results / FOLDER).glob("*.jsonl")):
+        if not path.name.isprintable():  # a line feed would begin another line of a table
+            continue
         with collect_errors(damaged, ResultDamaged):
             nights[path.stem] = all_nights(results, path.stem)
     return nights

@@ -94,7 +94,8 @@ def folders(results: Path) -> list[Path]:
     included.
     """
     with os.scandir(results) as entries:
-        named = sorted(entry.name for entry in entries if not entry.name.startswith("."))
+        # Names may come from someone else; a line feed would begin another line of a table.
+        named = sorted(e.name for e in entries if e.name[0] != "." and e.name.isprintable())
     return [results / name for name in named if os.path.lexists(results / name / "run.json")]
 
 

@@ -20,6 +20,7 @@ from dbbench.results.fileio import (
     write_text,
     writing,
 )
+from dbbench.units import one_line
 
 SUMS = "SHA256SUMS"
 # directory of a run for the part of a cluster that is not on the filesystem under test
@@ -124,8 +125,9 @@ def damage(
     # A name must stay within the folder, whatever the list says.
     for name, digest in expected.items():
         path = PurePosixPath(name)
-        if str(path) != name or ".." in path.parts or "\0" in name or path.is_absolute():
-            faults.append(f"{name} points outside the folder")
+        is_name = str(path) == name and name.isprintable()
+        if not is_name or ".." in path.parts or path.is_absolute():
+            faults.append(f"{one_line(name)} points outside the folder")
             continue
         try:
             faults += (

@@ -21,6 +21,7 @@ from dbbench.engines.settings import (
 )
 from dbbench.errors import SettingRefused
 from dbbench.model import Scalar, merge_settings
+from dbbench.units import bytes_of
 
 
 @pytest.mark.parametrize(
@@ -265,3 +266,12 @@ def test_an_engine_has_one_name_and_a_sum_all_of_its_parts() -> None:
         None,
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    ("unit", "bytes_"), [("k", 2**10), ("M", 2**20), ("G", 2**30), ("T", 2**40)]
+)
+def test_a_letter_is_a_binary_unit(unit: str, bytes_: int) -> None:
+    """As for lvcreate, mkfs and fallocate; "GB" is decimal."""
+    assert bytes_of(f"4{unit}") == 4 * bytes_
+    assert bytes_of("4GB") == 4 * 10**9

@@ -513,7 +513,9 @@ def _cautions(facts: Mapping[str, Any], rows: Sequence[Latency]) -> list[str]:
     """Return reasons not to believe that a flushed write is safe after a power loss."""
     cautions = []
     flushes_ms = [row.p50_ms for row in rows if row.p50_ms and "fdatasync" in row.method]
-    fastest_s = min(flushes_ms, default=math.inf) / 1000
+    if not flushes_ms:
+        return []  # a slow machine has too few values for a median
+    fastest_s = min(flushes_ms) / 1000
     disks = facts["disks"]
     rotating = [name for name, disk in disks.items() if disk["rotational"] == "1"]
     early = f"a flush takes {duration_text(fastest_s)}"

@@ -53,6 +53,13 @@ def test_a_percentile_has_ten_values_beyond_it() -> None:
     assert (few.p50_ms, few.p99_ms, few.p999_ms) == (None, None, None)
 
 
+def test_a_slow_machine_has_no_median_to_doubt() -> None:
+    """Of each method a few values, as in an emulated machine."""
+    facts = {"disks": {"sda": {"rotational": "1"}}}
+    rows = [Latency.of(method, [0.2, 0.3]) for method in METHODS]
+    assert disk_probe._cautions(facts, rows) == []
+
+
 def test_slow_flushes_of_a_real_directory_are_in_the_tail(tmp_path: Path) -> None:
     """1 % of them wait for 50 ms: p99.9 shows it, p50 does not."""
     calls = itertools.count(1)

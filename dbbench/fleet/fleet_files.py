@@ -108,6 +108,8 @@ def local_runs(results_folder: Path, name: str) -> list[Path]:
     hosts = folder_of(results_folder, name) / HOSTS
     runs = []
     for host in sorted(hosts.glob("*")):
+        if not host.name.isprintable():
+            continue  # it could forge a line of what `clean` prints
         with contextlib.suppress(ResultNotRegular):
             if fileio.real_folder(host, results_folder).is_dir():
                 runs += results.runs(host)

@@ -58,7 +58,10 @@ def test_what_has_no_escapes_is_read_as_it_is() -> None:
 
 
 def test_a_folder_that_cannot_be_printed_is_not_listed(tmp_path: Path) -> None:
-    """Nor is a fleet, or a history of nights."""
+    """Nor is a fleet, the results of its host, or a history of nights."""
+    hosts = tmp_path / ".fleet" / "f" / fleet_files.HOSTS
+    (hosts / FORGED / "run").mkdir(parents=True)
+    (hosts / FORGED / "run" / "run.json").touch()
     for folder in (tmp_path, tmp_path / ".fleet"):
         (folder / FORGED).mkdir(parents=True)
     (tmp_path / FORGED / "run.json").touch()
@@ -67,6 +70,7 @@ def test_a_folder_that_cannot_be_printed_is_not_listed(tmp_path: Path) -> None:
     (tmp_path / "nightly" / f"{FORGED}.jsonl").touch()
     assert runs(tmp_path) == []
     assert fleet_files.fleets(tmp_path) == []
+    assert fleet_files.local_runs(tmp_path, "f") == []
     assert every_plan(tmp_path, None) == {}
 
 

@@ -15,10 +15,10 @@ from typing import Final
 from dbbench.datasets.sources import safe_files
 from dbbench.datasets.sources.mysql_script import (
     BACKTICKS,
-    MORE,
     ROWS_BEGIN,
+    changes_server,
     is_of_server,
-    refuse_setting,
+    refusal,
     unquote,
     without_definer,
 )
@@ -76,10 +76,10 @@ class MydumperFiles:
     def lines(self, path: Path) -> Iterator[bytes]:
         """Yield the lines of a file. Raises SourceRefused, and SourceUnusable if it ends too early."""
         for line in _lines(self.folder, path, self.has_routines(path)):
-            is_row = line.startswith(_ROWS)
-            if is_row and MORE.search(line):
-                refuse_setting(line, path.name)
-            if is_row or not is_of_server(line):
+            has_rows = line.startswith(_ROWS)
+            if has_rows and changes_server(line):
+                raise refusal(path.name)
+            if has_rows or not is_of_server(line):
                 yield line
             else:
                 self.skipped[shown(line)] = None

@@ -9,28 +9,35 @@ from typing import Final
 from dbbench.datasets.sources.scripts import Tables, incomplete, lines_of, refuse_message, shown
 from dbbench.datasets.sources.source import unusable
 from dbbench.engines.innodb import SYSTEM_SCHEMAS
+from dbbench.errors import DbbenchError
 
 ROWS_BEGIN: Final = (b"INSERT ", b"REPLACE ")
 BACKTICKS: Final = rb"`((?:[^`]|``)+)`"
 _USE: Final = re.compile(rb"(USE|CREATE DATABASE(?: /\*.*?\*/)?) " + BACKTICKS)
 _CREATE_MYSQL: Final = re.compile(rb"CREATE TABLE (?:IF NOT EXISTS )?" + BACKTICKS)
-_SET_MYSQL: Final = re.compile(rb"(?:.*; ?)?SET\b", re.I)
+# where a statement begins in what `_words` returns
+_BEGIN: Final = rb"(?:^|; ?)"
+_SET_MYSQL: Final = re.compile(_BEGIN + rb"SET\b", re.I)
 _ASSIGNED: Final = re.compile(
     rb"(?<![@\w.])(?:@@(?:session\.|global\.)?)?([a-z_]\w*) *=|@@(?!global|session)(\w+)", re.I
 )
 _OF_SERVER: Final = re.compile(
-    rb"(?:.*?; ?)?(?:CHANGE (?:MASTER|REPLICATION)|"
+    _BEGIN + rb"(?:CHANGE (?:MASTER|REPLICATION)|"
     rb"SET (?:.*?(?:[,;]| FOR) ?(?:SET )?)??(?:@@ ?`?)?(?:GLOBAL|PERSIST(?:_ONLY)?)[.` ]|"
     rb"DROP DATABASE |(?:CREATE|ALTER|DROP) (?:USER|ROLE) |GRANT |REVOKE |SET (?:DEFAULT )?ROLE |"
     rb"PREPARE |EXECUTE )",
     re.I,
 )
-# What a statement may have between its words; a comment with a version is executed.
-_BLANKS: Final = rb"\s|\*/|/\*M?!\d*|/\*.*?\*/"
-_BETWEEN: Final = re.compile(rb"(?:" + _BLANKS + rb"|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")+")
-# another statement after one with rows, unless a string of it looks like that
-MORE: Final = re.compile(
-    rb";(?:" + _BLANKS + rb")*(?:SET|PREPARE|EXECUTE|CHANGE|DROP|CREATE|ALTER|GRANT|REVOKE)\b",
+# What may be between the words of a statement: blanks, comments and strings. A comment with a version
+# is executed, so only the marks at its ends are.
+_BETWEEN: Final = re.compile(
+    rb"(?:\s|/\*M?!\d*|/\*.*?\*/|\*/|'(?:[^'\\]++|\\.)*'|\"(?:[^\"\\]++|\\.)*\")+"
+)
+# How another statement begins behind rows, unless the text of a row looks like that: `is_of_server`
+# decides. Texts can have many semicolons, so one letter is compared before nine words.
+_MORE: Final = re.compile(
+    rb";\s*+(?=[*/SPECDAGR])"
+    rb"(?:[*/]|(?:SET|PREPARE|EXECUTE|CHANGE|DROP|CREATE|ALTER|GRANT|REVOKE)\b)",
     re.I,
 )
 _MARK_MYSQL: Final = re.compile(rb"-- (?:(?:MySQL|MariaDB) dump |(Dump completed))")
@@ -68,21 +75,21 @@ class MysqlScript:
         self._made = {database}  # databases that exist
         self._marks = 0
         self._end = b";"  # of a statement
-        self._begins = False  # whether the next line is the first of one, for another end than ";"
+        self._begins = False  # whether a statement begins in the next line, if its end is not ";"
         self._hidden = False
         self._until_end = False
 
     def __iter__(self) -> Iterator[bytes]:
         for line in self._lines:
             self.line += 1
-            begins = line.startswith(ROWS_BEGIN) and not self._until_end
+            inserts = line.startswith(ROWS_BEGIN) and not self._until_end
             # MariaDB's program writes each row on a line of its own.
-            if self._hidden or not (begins or line[:1] == b"("):
+            if self._hidden or not (inserts or line[:1] == b"("):
                 yield self._keep(line)
                 continue
-            if MORE.search(line):
-                refuse_setting(line, f"line {self.line} of the dump")
-            self.has_rows |= begins
+            if changes_server(line):
+                raise refusal(f"line {self.line} of the dump")
+            self.has_rows |= inserts
             yield line
         if self._marks:
             raise incomplete('its closing line "-- Dump completed" is missing')
@@ -117,8 +124,9 @@ class MysqlScript:
 
     def _keep_routine(self, line: bytes) -> bytes:
         """Return a line of a section with another delimiter: nothing in a body is a statement."""
-        if self._begins and not _words(line).startswith(b"CREATE"):
-            refuse_setting(line, f"line {self.line} of the dump")
+        # What a routine contains does not run while the dump is loaded.
+        if self._begins and not _words(line).startswith(b"CREATE") and is_of_server(line):
+            raise refusal(f"line {self.line} of the dump")
         is_delimiter = line.startswith(b"DELIMITER ")
         if is_delimiter:
             self._end = line[9:].strip()
@@ -130,7 +138,7 @@ class MysqlScript:
 
     def _is_left_out(self, line: bytes) -> bool:
         leaves_out = self._until_end or is_of_server(line)
-        if not leaves_out and _SET_MYSQL.match(_words(line)):
+        if not leaves_out and _SET_MYSQL.search(_words(line)):
             names = [assigned or read for assigned, read in _ASSIGNED.findall(line)]
             # what it sets may be in its next lines
             is_open = not line.rstrip().endswith(b";")
@@ -144,17 +152,21 @@ class MysqlScript:
 
 
 def is_of_server(line: bytes) -> bool:
-    """Whether a statement changes the server, its accounts, or its replication."""
-    return _OF_SERVER.match(_words(line)) is not None
+    """Whether a statement of the line changes the server, its accounts, or its replication."""
+    return _OF_SERVER.search(_words(line)) is not None
 
 
-def refuse_setting(line: bytes, where: str) -> None:
-    """Raise SourceUnusable for a statement of the server that cannot be left out with its line."""
-    if is_of_server(line):
-        raise unusable(
-            f"{where} changes settings or accounts of the server, beside rows or a routine",
-            "Remove that statement from the dump.",
-        )
+def changes_server(rows: bytes) -> bool:
+    """Whether a line with rows has a statement that changes the server, too."""
+    return _MORE.search(rows) is not None and is_of_server(rows)
+
+
+def refusal(where: str) -> DbbenchError:
+    """Return the error for a statement of the server that cannot be left out with its line."""
+    return unusable(
+        f"{where} changes settings or accounts of the server, beside rows or a routine",
+        "Remove that statement from the dump.",
+    )
 
 
 def _words(line: bytes) -> bytes:

@@ -10,7 +10,7 @@ import pytest
 
 from dbbench.datasets import sources
 from dbbench.datasets.sources.mysql_script import MysqlScript
-from dbbench.datasets.sources.postgres_dumps import PostgresScript, check_files
+from dbbench.datasets.sources.postgres_dumps import PostgresScript, check_files, reading
 from dbbench.errors import SourceRefused, SourceUnusable
 from dbbench.model import SourceChange
 
@@ -351,6 +351,17 @@ def test_a_large_object_that_is_cut_is_refused(tmp_path: Path) -> None:
     os.truncate(large, large.stat().st_size - 9)
     with pytest.raises(SourceUnusable, match=r"blob_1\.dat\.gz is damaged or truncated"):
         check_files(large.parent)
+
+
+@pytest.mark.starts_processes
+def test_a_program_ends_whose_output_is_refused_at_its_beginning(tmp_path: Path) -> None:
+    """A pipe has 64 KiB; then the program would wait for a reader."""
+    program = (Path("/bin/sh"), "-c", "head -c 300000 /dev/zero")
+    with (
+        pytest.raises(SourceUnusable, match="dump is damaged or truncated: no row"),
+        reading(tmp_path / "dump", Path("/dev/null"), *program),
+    ):
+        raise SourceUnusable("no row")
 
 
 @pytest.mark.parametrize("program", ["mysqldump", "mariadb-dump"])

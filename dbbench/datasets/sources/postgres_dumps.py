@@ -18,7 +18,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 from dbbench import process
 from dbbench.datasets.sources import safe_files, scripts
@@ -123,37 +123,42 @@ def examine(source: Source, bin: Path | None) -> tuple[SourceChange, ...]:
         script.refuse_empty(source.path)
         return scripts.left_out(script.skipped)
     path = source.path
+    program = Path(postgres.programs(bin)[0]).with_name("pg_restore")
     if path.is_dir():
         contents = path / "toc.dat"
         # The server's account reaches a copy only through the descriptor that it is given.
         with namespaces.temporary_folder() as folder:
             folder.chmod(0o755)
             (folder / contents.name).write_bytes(safe_files.open_plain(contents, path).read())
-            listed = _read_archive(contents, folder, bin, "--list", "/proc/self/fd/0")
+            with reading(contents, folder, program, "--list", "/proc/self/fd/0") as printed:
+                listed = printed.read()
         check_files(path)
     else:
-        listed = _read_archive(path, path, bin, "--list")
-        _read_archive(path, path, bin, "--file=/dev/null")
+        with reading(path, path, program, "--list") as printed:
+            listed = printed.read()
+        with reading(path, path, program, "--file=/dev/null"):
+            pass
     has_tables = _LISTED_TABLE.search(listed) is not None
     scripts.refuse_empty(path, has_tables, b" TABLE DATA " in listed)
     return ()
 
 
-def _read_archive(
+@contextlib.contextmanager
+def reading(
     path: Path,
     opened: Path,
-    bin: Path | None,
+    program: Path,
     *options: str,
-) -> bytes:
-    """Return what pg_restore, whose standard input is `opened`, prints of an archive. Raises
-    SourceUnusable.
+) -> Iterator[IO[bytes]]:
+    """Yield what pg_restore, whose standard input is `opened`, prints of the archive `path`. Raises
+    SourceUnusable if it fails, or if the block raises that.
     """
-    argv = [str(Path(postgres.programs(bin)[0]).with_name("pg_restore")), *options]
+    damage = list[DbbenchError]()
     with (
         tempfile.TemporaryFile(dir=scripts.UNNAMED) as messages,
         open_fd(opened) as archive,
         process.running(
-            argv,
+            [program, *options],
             stdin=archive,
             stdout=subprocess.PIPE,
             stderr=messages.fileno(),
@@ -161,12 +166,17 @@ def _read_archive(
         ) as reader,
     ):
         assert reader.popen.stdout is not None
-        printed = reader.popen.stdout.read()
+        with collect_errors(damage, SourceUnusable):
+            yield reader.popen.stdout
+        # It would wait for a reader of the rest, and it knows better what is damaged.
+        while reader.popen.stdout.read(_PIECE):
+            pass
         status = reader.wait(safe_files.LOAD_S)
         messages.seek(0)
         if status:
             raise _damage(path, messages.read().decode(errors="replace"))
-    return printed
+    if damage:
+        raise _damage(path, damage[0].evidence)
 
 
 def _damage(path: Path, why: str) -> DbbenchError:
@@ -308,33 +318,14 @@ def _restore(
     safe_files.hand_over(copy, account)
     if copy.is_dir():
         check_files(copy)
-    with (
-        tempfile.TemporaryFile(dir=scripts.UNNAMED) as messages,
-        process.running(
-            [program, "--file=-", copy],
-            stdout=subprocess.PIPE,
-            stderr=messages.fileno(),
-            as_user=account,
-        ) as reader,
-    ):
-        assert reader.popen.stdout is not None
+    with reading(source.path, copy, program, "--file=-", str(copy)) as printed:
         script = PostgresScript(
-            reader.popen.stdout,
+            printed,
             lambda _: False,
             functools.partial(_make_role, server),
         )
-
-        damage = list[DbbenchError]()
-        with collect_errors(damage, SourceUnusable):
-            for _line in script:
-                pass
-        status = reader.wait(safe_files.LOAD_S)
-        messages.seek(0)
-        printed = messages.read().decode(errors="replace").strip()
-        if damage:
-            raise _damage(source.path, printed if status else damage[0].evidence)
-        if status:
-            raise unusable(f"{source.path} cannot be read:\n{scripts.last_lines(printed)}")
+        for _line in script:
+            pass
     script.refuse_empty(source.path)
     jobs = 1 if source.form == "pg_dump tar" else len(os.sched_getaffinity(0))
     argv: list[str | Path] = [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from dbbench import __version__, results
+from dbbench import results
 from dbbench.commands.finding import REPORT
 from dbbench.commands.options import (
     OneOf,
@@ -219,7 +219,6 @@ def folder_of_lab(
             results_folder,
             alone,
             name or free_name(results_folder, f"{request.plan.name}-powercut"),
-            __version__,
         )
     # A lab of this plan without any cut yet goes on.
     folder = results_folder / name

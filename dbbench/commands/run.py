@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from dbbench import __version__
 from dbbench.commands.options import (
     Options,
     command_line,
@@ -126,11 +126,9 @@ def command(
     from dbbench.plan.forecast import apply_budget, forecast, recall
     from dbbench.plan.narrowing import Narrowing
     from dbbench.plan.request import able, load_request, take_share
-    from dbbench.results import RunFolder
-    from dbbench.results.fileio import kept_if_used
-    from dbbench.results.merging import keep_scripts
-    from dbbench.run.create import choose, create, is_complete, must_be_of, refine, scripts_of
+    from dbbench.run.create import choose, create, is_complete, must_be_of, refine
     from dbbench.run.preflight import check_run
+    from dbbench.run.queue import begin
 
     # The part of the plan that this machine and these options leave.
     whole = able(load_request(plan_file, options.paths, Narrowing(**narrowing)), options.paths)
@@ -156,11 +154,8 @@ def command(
 
     # Everything that can refuse the run does so before it has a folder.
     check_run(within_budget, plan_file, root, folder, wipe)
-    made = folder is None
-    with kept_if_used(root):
-        if folder is None:
-            folder = RunFolder(create(root, request, name, __version__, precision))
-        keep_scripts(folder.path, scripts_of(request))
+    make = partial(create, root, request, name, precision)
+    with begin(folder, root, request, make) as folder:
         notes = []
         if allowance is not None:
             notes.append(allowance.text)
@@ -174,7 +169,7 @@ def command(
             notifying(notify, path, request.plan.name),
             resumable(resume_command(options, path.name), f"run {path.name}"),
         ):
-            drive(options, folder, request.sha256, wipe, notes, new=made)
+            drive(options, folder, request.sha256, wipe, notes)
             return _conclude(options, path)
 
 
@@ -206,9 +201,7 @@ def notifying(words: str | None, path: Path, plan: str) -> Iterator[None]:
     finally:
         if words is not None:
             # How it ended, for a program: a state, and the numbers of trials.
-            # The folder of a run that was refused is gone.
-            trials = load_run(path).trials if path.exists() else ()
-            statuses = [trial.status.value for trial in trials]
+            statuses = [trial.status.value for trial in load_run(path).trials]
             state = "ok"
             if isinstance(error, Interrupted | Terminated):
                 state = "stopped"
@@ -240,12 +233,8 @@ def drive(
     sha256: str,
     wipe: tuple[str, ...],
     notes: Sequence[str],
-    *,
-    new: bool,
 ) -> None:
-    """Run what is left of a run, with progress; `new`: this command has made its folder. Raises
-    Interrupted, Terminated.
-    """
+    """Run what is left of a run, with progress. Raises Interrupted, Terminated."""
     from dbbench.model.events import Event
     from dbbench.plan.planned_conditions import limits
     from dbbench.report.progress import renderer
@@ -262,7 +251,7 @@ def drive(
             texts.append(f"running {trial} again because its process died ({TrialDied.id})")
         for text in texts:
             emit(Event("note", {"text": text}))
-        execute(folder.path, sha256, wipe=wipe, emit=emit, new=new)
+        execute(folder.path, sha256, wipe=wipe, emit=emit)
 
 
 def _conclude(options: Options, folder: Path, before: bool = False) -> int:

@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from dbbench import __version__
 from dbbench.commands.options import (
     Options,
     Time,
@@ -69,10 +68,9 @@ def command(
     from dbbench.plan.narrowing import Narrowing, at_rate
     from dbbench.plan.request import able, load_request
     from dbbench.plan.variants import device_limits
-    from dbbench.results import RunFolder
-    from dbbench.results.merging import keep_scripts
-    from dbbench.run.create import begin_search, choose, create, deaths, must_be_of, scripts_of
+    from dbbench.run.create import begin_search, choose, create, deaths, must_be_of
     from dbbench.run.preflight import check_run
+    from dbbench.run.queue import begin
 
     # The plan with the rate; its order is that of the search.
     request = load_request(
@@ -93,15 +91,13 @@ def command(
     searched = request.expanded._replace(order=request.expanded.order[:most])
     check_run(replace(request, expanded=searched), plan_file, root, folder, wipe)
     search = Search(rate, 1000 * seconds_of(p99) if p99 else None)
-    made = folder is None
-    if folder is None:
-        empty = replace(request, expanded=request.expanded._replace(order=()))
-        folder = RunFolder(create(root, empty, None, __version__, search=search))
-    keep_scripts(folder.path, scripts_of(request))
-    begin_search(folder, search)
-    if folder.pending or deaths(folder):
-        with resumable(resume_command(options), f"run {folder.path.name}"):
-            drive(options, folder, request.sha256, wipe, [], new=made)
+    empty = replace(request, expanded=request.expanded._replace(order=()))
+    make = partial(create, root, empty, None, search=search)
+    with begin(folder, root, request, make) as folder:
+        begin_search(folder, search)
+        if folder.pending or deaths(folder):
+            with resumable(resume_command(options), f"run {folder.path.name}"):
+                drive(options, folder, request.sha256, wipe, [])
     return _conclude(options, folder)
 
 

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import click
 
-from dbbench import __version__, process, results
+from dbbench import process, results
 from dbbench.compare.verdict import GUARD
 from dbbench.errors import (
     EXIT_INCONCLUSIVE,
@@ -212,31 +212,24 @@ def run_to_end(
     """Return the finished run of this plan. A stopped run of the same night is resumed."""
     from dbbench.plan.forecast import recall
     from dbbench.plan.planned_conditions import limits
-    from dbbench.results.merging import keep_scripts
-    from dbbench.run.create import create, free_name, must_be_of, scripts_of
+    from dbbench.run.create import create, free_name, must_be_of
     from dbbench.run.preflight import check_run
-    from dbbench.run.queue import execute
+    from dbbench.run.queue import begin, execute
 
     # A run of this night that was stopped goes on.
     folder = results.find_open(root, request.sha256) if root.is_dir() else None
     if folder is not None:
         must_be_of(folder, request)
     check_run(request, "PLAN", root, folder, wipe)
-    if folder is None:
-        path = create(
-            root,
-            recall(request, root),
-            free_name(root, name, today().isoformat()),
-            __version__,
-        )
-    else:
-        path = folder.path
-    keep_scripts(path, scripts_of(request))
-    text = limits(request.plan, request.expanded.cells)
-    if text:
-        emit(Event("note", {"text": text}))
-    execute(path, request.sha256, wipe=wipe, emit=emit, new=folder is None)
-    return results.load_run(path)
+
+    def make() -> Path:
+        return create(root, recall(request, root), free_name(root, name, today().isoformat()))
+
+    with begin(folder, root, request, make) as folder:
+        if text := limits(request.plan, request.expanded.cells):
+            emit(Event("note", {"text": text}))
+        execute(folder.path, request.sha256, wipe=wipe, emit=emit)
+    return results.load_run(folder.path)
 
 
 def export(

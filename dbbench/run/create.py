@@ -9,7 +9,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from dbbench import results
+from dbbench import __version__, results
 from dbbench.errors import PlanInvalid, RunMissing, RunNameTaken, TrialDied
 from dbbench.model import Budget, Plan, Run, Search
 from dbbench.model.base import NAME, NAME_RULE
@@ -45,7 +45,6 @@ def create(
     results_folder: Path,
     wanted: PlanRequest,
     name: str | None,
-    version: str,
     precision: float | None = None,
     search: Search | None = None,
 ) -> Path:
@@ -64,7 +63,7 @@ def create(
         order=wanted.expanded.order,
         host={**host.facts(), "state": tunables.state()},
         versions=host.versions(),
-        dbbench_version=version,
+        dbbench_version=__version__,
         precision=precision,
         budget=None if wanted.plan.budget_s is None else Budget(wanted.step),
         search=search,

@@ -8,7 +8,7 @@ import contextlib
 import dataclasses
 import shlex
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -20,12 +20,15 @@ from dbbench.model import Cell, Run, Status, TrialSpec
 from dbbench.model.events import Emit, Event
 from dbbench.plan import writes
 from dbbench.plan.forecast import budget_text, outlook
+from dbbench.plan.request import PlanRequest
 from dbbench.results import RunFolder
 from dbbench.results.at_ceiling import judge
-from dbbench.results.fileio import writing
+from dbbench.results.fileio import kept_if_used, writing
+from dbbench.results.merging import keep_scripts
 from dbbench.run import worker
 from dbbench.run.adaptive import charge, conclude, extend, further, may_begin, of_first_blocks
 from dbbench.run.children import Launcher, Stop, stoppable
+from dbbench.run.create import scripts_of
 from dbbench.run.record import Record
 from dbbench.run.recover import RELEASE_S, give_back
 from dbbench.storage import devices
@@ -38,6 +41,45 @@ _BEFORE: Final = (errors.EXIT_USAGE, errors.EXIT_REFUSED)
 LOG: Final = "launcher.log"  # in the run's directory: stderr of the trials' processes
 
 
+@contextlib.contextmanager
+def begin(
+    folder: RunFolder | None,
+    results_folder: Path,
+    request: PlanRequest,
+    make: Callable[[], Path],
+) -> Iterator[RunFolder]:
+    """Yield the run's folder with the workloads' scripts. If there is none, it is made, and removed
+    again if the block refuses the run.
+    """
+    with contextlib.ExitStack() as stack:
+        if folder is None:
+            stack.enter_context(kept_if_used(results_folder))
+            folder = RunFolder(make())
+            stack.enter_context(_removing(folder.path))
+        keep_scripts(folder.path, scripts_of(request))
+        yield folder
+
+
+@contextlib.contextmanager
+def _removing(path: Path) -> Iterator[None]:
+    """Remove the run's folder if an error ends the block before anything was measured. It stays if
+    it says what else is left: images, disks that were written, the log of a fault.
+    """
+    try:
+        yield
+    except (errors.Interrupted, errors.Terminated):
+        raise
+    except errors.DbbenchError:
+        # The error itself counts, whatever becomes of the folder. Another process may resume it.
+        with contextlib.suppress(errors.DbbenchError, OSError), results.lock(path):
+            journal = RunFolder(path).journal
+            left = [*results.list_results(path), *journal.holdings(), *journal.written_disks()]
+            log = path / LOG
+            if not left and not (log.exists() and log.stat().st_size):
+                results.discard(path)
+        raise
+
+
 def execute(
     path: Path,
     sha256: str,
@@ -45,17 +87,14 @@ def execute(
     wipe: tuple[str, ...] = (),
     emit: Emit,
     stop: Stop | None = None,
-    new: bool = False,
 ) -> None:
     """Run the remaining trials of the run in `path`. Every process compares `sha256`, the identity
-    of the user's plan, with run.json. `stop`: of a caller that is not the main thread. `new`: the
-    command has made the folder, which leaves with a run that is refused. Raises RunLocked, the
-    error of a trial that could not begin, Interrupted and Terminated; the same command resumes
-    the run.
+    of the user's plan, with run.json. `stop`: of a caller that is not the main thread. Raises
+    RunLocked, the error of a trial that could not begin, Interrupted and Terminated; the same
+    command resumes the run.
     """
     with (
         results.lock(path),
-        _removing(path) if new else contextlib.nullcontext(),
         contextlib.nullcontext(stop) if stop else stoppable() as stop,
         Launcher(worker.__name__, path / LOG, emit, stop) as launcher,
     ):
@@ -69,26 +108,6 @@ def execute(
             queue.work_off()
         image.give_back_images(queue.folder.journal, RELEASE_S)
         queue.conclude(began)
-
-
-@contextlib.contextmanager
-def _removing(path: Path) -> Iterator[None]:
-    """Remove the run's folder if an error ends the block before anything was measured. It stays if
-    it says what else is left: images, disks that were written, the log of a fault.
-    """
-    try:
-        yield
-    except (errors.Interrupted, errors.Terminated):
-        raise
-    except errors.DbbenchError:
-        # The error itself counts, whatever becomes of the folder.
-        with contextlib.suppress(errors.DbbenchError, OSError):
-            journal = RunFolder(path).journal
-            left = [*results.list_results(path), *journal.holdings(), *journal.written_disks()]
-            log = path / LOG
-            if not left and not (log.exists() and log.stat().st_size):
-                results.discard(path)
-        raise
 
 
 def name_writes(error: errors.DbbenchError, folder: RunFolder, built: Sequence[str]) -> None:
@@ -251,9 +270,8 @@ class Queue:
         longer = extend(self.run, lambda spec: self.folder.trial(spec).status)
         if more := len(longer.order) - len(self.run.order):
             self.folder.save(longer)
-            text = (
-                f"{count(more, 'more trial')}: blocks with a suspect trial are repeated as a whole"
-            )
+            trials = count(more, "more trial")
+            text = f"{trials}: blocks with a suspect trial are repeated as a whole"
             self._note(text, total=len(longer.order))
 
     def _add_block(self) -> None:

@@ -134,7 +134,7 @@ def test_a_run_that_existed_stays_when_it_is_refused(
     assert cli.run(words) == EXIT_USAGE
     assert not Path("results").exists()
     request = load_request("plan.toml", [], Narrowing())
-    folder = create(Path("results").resolve(), request, None, "0")
+    folder = create(Path("results").resolve(), request, None)
     assert cli.run(words) == EXIT_USAGE
     assert (folder / "run.json").exists()
     assert notified.read_text().count('"id": "E501"') == 2

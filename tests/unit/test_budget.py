@@ -202,7 +202,7 @@ def test_added_blocks_are_those_that_plan_lists(tmp_path: Path) -> None:
     """A block that is added to a run has the order that the dry run shows."""
     wanted = asked_of(tmp_path)
     expanded = apply_budget(wanted)[0].expanded
-    folder = create(tmp_path / "results", wanted, "r", "0")
+    folder = create(tmp_path / "results", wanted, "r")
     run = results.load_spec(folder)
     run = further(
         dataclasses.replace(run, budget=Budget(cell_s={cell.id: 1.0 for cell in run.cells})), {}
@@ -342,7 +342,7 @@ def test_each_share_begins_with_a_block_and_adds_every_nth(tmp_path: Path) -> No
     ]
     half = take_share(wanted, (1, 2))
     root = tmp_path / "results"
-    run = results.load_spec(create(root, half, "r", "0"))
+    run = results.load_spec(create(root, half, "r"))
     assert run.budget == Budget(step=2)
     longer = further(
         dataclasses.replace(run, budget=Budget(2, cell_s={cell.id: 1.0 for cell in run.cells})), {}
@@ -365,7 +365,7 @@ def test_merged_shares_have_the_blocks_of_both(tmp_path: Path) -> None:
     wanted = asked_of(tmp_path)
     runs = []
     for k, used_s in ((1, 500.0), (2, 480.0)):
-        run = results.load_spec(create(tmp_path / str(k), take_share(wanted, (k, 2)), "r", "0"))
+        run = results.load_spec(create(tmp_path / str(k), take_share(wanted, (k, 2)), "r"))
         blocks = len({spec.block for spec in run.order})
         budget = Budget(2, used_s, blocks=blocks, ended="time")
         runs.append(dataclasses.replace(run, budget=budget, host={"hostname": f"h{k}"}))
@@ -379,7 +379,7 @@ def test_merged_shares_have_the_blocks_of_both(tmp_path: Path) -> None:
 
 def test_another_margin_judges_a_finished_run_again(tmp_path: Path) -> None:
     """It is the same run. What was decided with the former margin is asked again."""
-    folder = create(tmp_path / "results", asked_of(tmp_path), "r", "0")
+    folder = create(tmp_path / "results", asked_of(tmp_path), "r")
     run = results.load_spec(folder)
     run = dataclasses.replace(
         run, questions={run.cells[0].id: Question("decided", 3, 0.01, "same")}

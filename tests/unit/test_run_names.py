@@ -103,7 +103,7 @@ def test_a_run_is_that_of_its_plan(tmp_path: Path) -> None:
     script = write_file(tmp_path / "workloads/own.sql", "SELECT 1;\n")
     path = write_file(tmp_path / "plan.toml", PLAN.replace('"scan"', '"own"'))
     wanted = load_request(str(path), [str(tmp_path)])
-    folder = create(tmp_path / "results", wanted, "r", "1")
+    folder = create(tmp_path / "results", wanted, "r")
     keep_scripts(folder, scripts_of(wanted))
     script.write_text("SELECT 2;\n")
     with pytest.raises(ImportRefused):

@@ -149,7 +149,7 @@ def ensure(
     cache = cache or cache_folder()
     place = dataclasses.replace(place, tablespace_bytes=made_of.tablespace_bytes)
     folder = cache / made_of.key
-    with kept_if_used(cache), alone(lock_of(folder), tell):
+    with kept_if_used(cache), alone(folder, tell):
         golden = load(folder)
         if golden is None:
             shutil.rmtree(folder, ignore_errors=True)  # a damaged copy
@@ -302,10 +302,12 @@ def exists(key: str, cache: Path | None = None) -> bool:
 
 
 @contextlib.contextmanager
-def alone(lock: Path, tell: Callable[[str], None]) -> Iterator[None]:
+def alone(folder: Path, tell: Tell) -> Iterator[None]:
     """Hold the lock of a golden copy exclusively within the block; wait if another process holds
-    it. An error in the block removes the file, and who waits for it makes another.
+    it. An error in the block removes the file, unless there is a copy, and who waits for it makes
+    another.
     """
+    lock = lock_of(folder)
     while True:
         with lock_file(lock) as (fd, locked):
             if not locked:
@@ -315,7 +317,9 @@ def alone(lock: Path, tell: Callable[[str], None]) -> Iterator[None]:
                 try:
                     yield
                 except BaseException:
-                    lock.unlink(missing_ok=True)
+                    # Processes that copy the files hold this lock.
+                    if not folder.exists():
+                        lock.unlink(missing_ok=True)
                     raise
                 return
 

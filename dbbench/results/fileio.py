@@ -144,26 +144,30 @@ def try_lock(fd: int) -> bool:
 
 @contextlib.contextmanager
 def kept_if_used(folder: Path) -> Iterator[None]:
-    """Make a directory and its parents; if an error ends the block, those that are still empty are
-    removed again.
+    """If an error ends the block, which may make the directory and its parents, remove those of them
+    that are empty.
     """
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
-    folder.mkdir(parents=True, exist_ok=True)
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
     try:
         yield
     except BaseException:
-        with contextlib.suppress(OSError):
-            for path in made:
+        for path in missing:
+            with contextlib.suppress(OSError):
                 path.rmdir()
         raise
 
 
 @contextlib.contextmanager
 def lock_file(path: Path) -> Iterator[tuple[int, bool]]:
-    """Create the file if missing; yield its descriptor, and whether it could be locked within the
-    block. A file that was removed meanwhile does not count as locked.
+    """Create the file and its directory if missing; yield its descriptor, and whether it could be
+    locked within the block. A file that was removed meanwhile does not count as locked.
     """
-    fd = own_file(path, os.O_RDWR, 0o644)
+    try:
+        fd = own_file(path, os.O_RDWR, 0o644)
+    except FileNotFoundError:
+        # In this order, because another process may just be removing the empty directory.
+        path.parent.mkdir(0o755, parents=True, exist_ok=True)
+        fd = own_file(path, os.O_RDWR, 0o644)
     try:
         yield fd, try_lock(fd) and os.fstat(fd).st_nlink > 0
     finally:

@@ -1,6 +1,9 @@
 import fcntl
 import os
 import random
+import shutil
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,6 +15,7 @@ from dbbench.model import Dataset
 from dbbench.model.events import Event
 from dbbench.process import User
 from dbbench.report.progress.state import State, copy_text
+from dbbench.results.fileio import lock_file
 from dbbench.results.trials import ELSEWHERE, leftovers
 from dbbench.run.stages.restore import pace
 
@@ -156,6 +160,33 @@ def test_a_copy_in_use_is_not_evicted(made: Golden) -> None:
         fcntl.flock(file, fcntl.LOCK_EX)
         assert not golden.evict(made.path)
     assert golden.evict(made.path)
+
+
+def test_a_process_that_waited_for_a_failed_build_makes_lock_and_directory_again(
+    tmp_path: Path,
+) -> None:
+    """The failed one has removed both."""
+    copy = tmp_path / "cache" / "key"
+    waits = threading.Event()
+
+    def wait() -> None:
+        with golden.alone(copy, lambda _: waits.set()):
+            assert not golden.evict(copy)
+
+    with ThreadPoolExecutor(1) as pool:
+        with lock_file(manifest.lock_of(copy)):
+            waiting = pool.submit(wait)
+            assert waits.wait(30)
+            shutil.rmtree(copy.parent)
+        waiting.result(30)
+
+
+def test_an_error_removes_the_lock_only_of_a_missing_copy(made: Golden) -> None:
+    """Processes that restore a copy hold its lock."""
+    for copy in (made.path, made.path.with_name("none")):
+        with pytest.raises(RestoreFailed), golden.alone(copy, print):
+            raise RestoreFailed("stopped")
+        assert manifest.lock_of(copy).exists() == copy.exists()
 
 
 def test_the_copy_used_longest_ago_goes_first(tmp_path: Path, environ: dict[str, str]) -> None:

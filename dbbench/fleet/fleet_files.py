@@ -86,10 +86,9 @@ def fleets(results_folder: Path, damaged: list[DbbenchError] | None = None) -> l
     `damaged`.
     """
     all_fleets = []
-    for path in (results_folder / results.FLEETS).glob(f"*/{FILE}"):
-        if path.parent.name.isprintable():  # names may come from someone else
-            with collect_errors(damaged, ResultDamaged):
-                all_fleets.append(load(results_folder, path.parent.name))
+    for path in fileio.matches(results_folder / results.FLEETS, f"*/{FILE}"):
+        with collect_errors(damaged, ResultDamaged):
+            all_fleets.append(load(results_folder, path.parent.name))
     return sorted(all_fleets, key=lambda fleet: (fleet.created, fleet.name))
 
 
@@ -107,9 +106,7 @@ def local_runs(results_folder: Path, name: str) -> list[Path]:
     """Return the runs of the fleet's hosts of `--local`; none that is reached through a link."""
     hosts = folder_of(results_folder, name) / HOSTS
     runs = []
-    for host in sorted(hosts.glob("*")):
-        if not host.name.isprintable():
-            continue  # it could forge a line of what `clean` prints
+    for host in fileio.matches(hosts, "*"):
         with contextlib.suppress(ResultNotRegular):
             if fileio.real_folder(host, results_folder).is_dir():
                 runs += results.runs(host)

@@ -59,9 +59,7 @@ def every_plan(results: Path, damaged: list[DbbenchError] | None) -> dict[str, l
     to `damaged`.
     """
     nights = {}
-    for path in sorted((results / FOLDER).glob("*.jsonl")):
-        if not path.name.isprintable():  # a line feed would begin another line of a table
-            continue
+    for path in fileio.matches(results / FOLDER, "*.jsonl"):
         with collect_errors(damaged, ResultDamaged):
             nights[path.stem] = all_nights(results, path.stem)
     return nights

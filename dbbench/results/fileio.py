@@ -347,6 +347,14 @@ def plain_file(
         ) from error
 
 
+def matches(folder: Path, pattern: str) -> list[Path]:
+    """Return what matches below the directory, sorted, without names that could forge a line of a
+    table: they may come from someone else.
+    """
+    paths = sorted(folder.glob(pattern))
+    return [path for path in paths if str(path.relative_to(folder)).isprintable()]
+
+
 def real_folder(path: Path, below: Path) -> Path:
     """Return a directory's path, which need not exist. Raises ResultNotRegular for links from
     `below` on.

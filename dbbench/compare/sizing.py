@@ -133,15 +133,13 @@ def _level(cell: Cell, trials: Sequence[Trial], search: Search) -> VolumeLevel:
     held = sum(_holds(trial, search) for trial in trials)
     tps = [rate for trial in trials if (rate := trial.summary.get("tps")) is not None]
     p99_ms = [time for trial in trials if (time := trial.summary.get("p99_ms")) is not None]
-    any_rate = replace(search, p99_ms=None)
-    too_slow = sum(_holds(trial, any_rate) for trial in trials) <= len(trials) / 2
     return VolumeLevel(
         limit,
         held,
         len(trials),
         statistics.median(tps) if tps else None,
         statistics.median(p99_ms) if p99_ms else None,
-        _instead(trials, too_slow),
+        _instead(trials, search),
     )
 
 
@@ -155,10 +153,11 @@ def _holds(trial: Trial, search: Search) -> bool:
     return search.p99_ms is None or (p99_ms is not None and p99_ms <= search.p99_ms)
 
 
-def _instead(trials: Sequence[Trial], too_slow: bool) -> str:
-    """Return what limited the trials other than the device: "CPU", "client", "other" or "".
-    `too_slow`: they missed the rate.
-    """
+def _instead(trials: Sequence[Trial], search: Search) -> str:
+    """Return what limited the trials other than the device: "CPU", "client", "other" or ""."""
+    # Trials that keep the rate are not too slow, whatever their latency is.
+    without_p99 = replace(search, p99_ms=None)
+    too_slow = sum(_holds(trial, without_p99) for trial in trials) <= len(trials) / 2
     word = time_layers.limit(trials)
     # Sessions were free for a rate that did not come.
     if word == "client" or (too_slow and word == "rate"):

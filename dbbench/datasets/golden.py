@@ -304,8 +304,7 @@ def exists(key: str, cache: Path | None = None) -> bool:
 @contextlib.contextmanager
 def alone(folder: Path, tell: Tell) -> Iterator[None]:
     """Hold the lock of a golden copy exclusively within the block; wait if another process holds
-    it. An error in the block removes the file, unless there is a copy, and who waits for it makes
-    another.
+    it. An error in the block removes the file, unless there is a copy; who waits makes another.
     """
     lock = lock_of(folder)
     while True:
@@ -313,15 +312,16 @@ def alone(folder: Path, tell: Tell) -> Iterator[None]:
             if not locked:
                 tell("waiting for another process that uses the same golden copy")
                 fcntl.flock(fd, fcntl.LOCK_EX)
-            if os.fstat(fd).st_nlink:
-                try:
-                    yield
-                except BaseException:
-                    # Processes that copy the files hold this lock.
-                    if not folder.exists():
-                        lock.unlink(missing_ok=True)
-                    raise
-                return
+            if not os.fstat(fd).st_nlink:
+                continue  # the other process has removed it
+            try:
+                yield
+            except BaseException:
+                # Processes that copy the files hold the lock of a copy.
+                if not folder.exists():
+                    lock.unlink(missing_ok=True)
+                raise
+            return
 
 
 def make_room(cache: Path, needed: int) -> None:

@@ -133,8 +133,8 @@ class Journal:
         ]
 
     def holdings(self) -> list[tuple[str, str]]:
+        """Return kind and path of what was taken and not released, in the order of taking."""
         held: dict[tuple[str, str], None] = {}
-        # What was taken and not given back, in the order of taking.
         for entry in self.entries():
             thing = (entry.get("what"), entry.get("path"))
             if isinstance(thing[0], str) and isinstance(thing[1], str):

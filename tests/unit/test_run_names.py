@@ -2,6 +2,8 @@
 
 import dataclasses
 import re
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,9 @@ from dbbench import cli, results
 from dbbench.commands.options import Options
 from dbbench.commands.report import put_verdict
 from dbbench.errors import (
+    DatasetBuildFailed,
     ImportRefused,
+    Interrupted,
     RunLocked,
     RunNameTaken,
 )
@@ -30,6 +34,7 @@ from dbbench.run.create import (
     scripts_of,
     set_killed_aside,
 )
+from dbbench.run.queue import LOG, begin
 from tests.support.files import write_file
 from tests.support.runs import changed, small_run
 from tests.support.trials import trial_of
@@ -92,6 +97,52 @@ def test_an_unfinished_run_of_other_cells_is_not_resumed(
     err = printed("run", str(tmp_path / "plan.toml"), "--results", str(results_folder), code=5)
     assert "E803" in err and "plan.workload[0].name" in err
     assert (results_folder / "half/run.json").read_bytes() == before
+
+
+@pytest.mark.starts_processes
+@pytest.mark.parametrize(
+    ("error", "says", "stays"),
+    [
+        (DatasetBuildFailed("refused"), "", False),
+        (DatasetBuildFailed("refused"), "a traceback", True),
+        (Interrupted("stopped"), "", True),
+        (KeyboardInterrupt(), "", True),
+    ],
+)
+def test_a_new_run_that_is_refused_is_removed(
+    error: BaseException,
+    says: str,
+    stays: bool,
+    tmp_path: Path,
+) -> None:
+    """With its results folder; not after a stop, nor if its log says something."""
+    root = tmp_path / "results"
+    wanted = plan_asked(tmp_path)
+    with (
+        pytest.raises(type(error)),
+        begin(None, root, wanted, partial(create, root, wanted, "r")) as folder,
+    ):
+        (folder.path / LOG).write_text(says)
+        raise error
+    assert (root.exists(), (root / "r/run.json").exists()) == (stays, stays)
+
+
+@pytest.mark.starts_processes
+def test_a_refused_run_stays_that_existed_or_that_another_process_resumes(tmp_path: Path) -> None:
+    """The other process holds its lock."""
+    root = tmp_path / "results"
+    wanted = plan_asked(tmp_path)
+    make = partial(create, root, wanted, "r")
+    with (
+        ExitStack() as other,
+        pytest.raises(DatasetBuildFailed),
+        begin(None, root, wanted, make) as folder,
+    ):
+        other.enter_context(results.lock(folder.path))
+        raise DatasetBuildFailed("refused")
+    with pytest.raises(DatasetBuildFailed), begin(folder, root, wanted, make):
+        raise DatasetBuildFailed("refused")
+    assert (root / "r/run.json").exists()
 
 
 @pytest.mark.starts_processes

@@ -29,7 +29,7 @@ from pydantic.fields import FieldInfo
 from dbbench.engines import ENGINES
 from dbbench.errors import PlanInvalid
 from dbbench.model.base import adapter
-from dbbench.model.plan import LEAST_BYTES, NO_KEY
+from dbbench.model.plan import LEAST_BYTES, NO_KEY, Plan
 from dbbench.results.fileio import given_text
 from dbbench.units import size_text
 
@@ -428,9 +428,16 @@ def _unknown_keys(
             if name in fields:
                 _unknown_keys(document, fields[name], item, (*key, name))
             else:
-                of_host = any(word in name for word in _OF_HOST)
-                hint = _GLOBAL if of_host else did_you_mean(name, fields)
-                document.flaw((*key, name), f'unknown key "{name}"{hint}')
+                document.flaw((*key, name), f'unknown key "{name}"{hint_at(name, fields, key)}')
+
+
+def hint_at(name: str, known: Iterable[str], table: Key) -> str:
+    """Return what to write instead of an unknown key of a table."""
+    if any(word in name for word in _OF_HOST):
+        return _GLOBAL
+    if table and name in written_fields(Plan):
+        return ": it is a key of the plan itself, above its first section"
+    return did_you_mean(name, known)
 
 
 def written_fields(kind: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from dbbench.errors import PlanInvalid, UnknownName
 from dbbench.model import Dataset, Json, Parameter, Scalar, Scalars, Workload, WorkloadSpec
 from dbbench.model.base import SIZE_PARAMETERS
 from dbbench.plan.catalog import Catalog, convert_value, parameters
-from dbbench.plan.tomlfile import Document, Key, convert, did_you_mean
+from dbbench.plan.tomlfile import Document, Key, convert, hint_at
 from dbbench.plan.variants import twins
 
 # Keys of every workload; all others are its parameters.
@@ -88,7 +88,7 @@ def _parameters(
         if name in possible:
             values[name] = _values(document, possible[name], given, place)
         elif name not in _COMMON:
-            hint = did_you_mean(name, {*possible, *_COMMON})
+            hint = hint_at(name, {*possible, *_COMMON}, key)
             document.flaw(place, f'workload "{workload.name}" has no parameter "{name}"{hint}')
     return values
 

@@ -169,6 +169,13 @@ def test_known_keys_are_those_that_a_person_writes(tmp_path: Path) -> None:
     assert "sweeps" not in flaws
 
 
+@pytest.mark.parametrize("section", ['name = "mariadb"', 'name = "sysbench-script"'])
+def test_a_key_of_the_plan_in_a_section_is_sent_above_it(tmp_path: Path, section: str) -> None:
+    """TOML takes what stands below a header for a part of that section."""
+    text = SETTINGS.replace(section, f'{section}\nmemory = "1GiB"')
+    assert "it is a key of the plan itself, above its first section" in flaws_of(tmp_path, text)
+
+
 def test_a_list_of_one_is_the_value(tmp_path: Path, swept: Expanded) -> None:
     """No variant, no longer name, and the plan is the same plan as with the bare value."""
     text = (

@@ -226,7 +226,7 @@ class DeviceLimits:
 
     @property
     def lists(self) -> tuple[tuple[float, ...], ...]:
-        """Return the lists in the order of the fields of DeviceLimit."""
+        """Return the lists in the order of the fields of DeviceLimit, without `tables`."""
         return tuple(getattr(self, each.name) for each in fields(self)[:-1])
 
     @property

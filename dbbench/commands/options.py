@@ -321,6 +321,7 @@ class Whole(click.IntRange):
         return number
 
 
+# ParamType has type arguments only in the newest versions of click.
 class Time(click.ParamType):  # type: ignore[type-arg]
     """A time with its unit. The value is the text."""
 

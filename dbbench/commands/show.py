@@ -23,6 +23,7 @@ from dbbench.plan.tomlfile import did_you_mean
 from dbbench.report import time_layers
 from dbbench.report.text import put, put_json, put_paragraph, put_table
 from dbbench.report.trial_text import trial_cells, trial_text
+from dbbench.report.verdict_table import csv_text
 from dbbench.report.verdicts import verdicts
 from dbbench.results import LoadedRun, all_of, load_whole
 from dbbench.units import number
@@ -40,12 +41,18 @@ LEAST_SHARE: Final = 0.005  # a layer with less in each setup is not shown
     is_flag=True,
     help="Show where the time of a transaction goes, for each setup of RUN.",
 )
+@click.option(
+    "--csv",
+    is_flag=True,
+    help="Print --layers as CSV, a row for each setup and layer.",
+)
 @results_option
 def command(
     options: Options,
     run: str | None,
     trial: str | None,
     layers: bool,
+    csv: bool,
 ) -> None:
     """List the runs of the results folder, or show a run with its trials, or one trial with
     everything measured.
@@ -55,10 +62,12 @@ def command(
     folder = options.results_folder
     if layers and (run is None or trial is not None):
         raise click.UsageError("--layers needs a RUN, and no TRIAL")
+    if csv and (options.json or not layers):
+        raise click.UsageError("--csv needs --layers, and no --json")
     if run is None:
         _put_runs(options, results_of(options))
     elif layers:
-        _put_layers(options, load_whole(folder_of(folder, run)))
+        _put_layers(options, load_whole(folder_of(folder, run)), csv)
     elif trial is None:
         _put_run(options, load_whole(folder_of(folder, run)))
     else:
@@ -177,13 +186,20 @@ def _put_run(options: Options, run: LoadedRun) -> None:
     put_table(header, rows, right=("value", "seconds"))
 
 
-def _put_layers(options: Options, run: LoadedRun) -> None:
+def _put_layers(
+    options: Options,
+    run: LoadedRun,
+    csv: bool,
+) -> None:
     names = [arm.label for arm in run.run.plan.fs_setups]
-    if options.json:
+    if options.json or csv:
         setups = []
         for trials in groups(run.trials).values():
             setups += time_layers.document(trials, names)
-        put_json({"run": run.run.name, "setups": setups})
+        if options.json:
+            put_json({"run": run.run.name, "setups": setups})
+        else:
+            put(csv_text(time_layers.CSV, time_layers.csv_rows(setups)))
         return
     for table in verdicts([run]).tables:
         trials = groups(run.trials)[table.group]

@@ -20,6 +20,7 @@ from dbbench.drivers.tool import ToolLoad
 from dbbench.engines import sql_of
 from dbbench.engines.port import Server
 from dbbench.errors import DriverFailed
+from dbbench.metrics.histogram import percentile_ms
 from dbbench.metrics.outcome import Claim, Outcome, kinds, pages_of
 from dbbench.metrics.table import TPCC
 from dbbench.model import Cell, Figures, Scalar, Scalars, TrialWarning
@@ -407,8 +408,8 @@ def _tpcc(cell: Cell, counts: Counts) -> Figures:
     for kind, name in enumerate(TPCC, _NEW_ORDER):
         latencies = histograms.get(kind)
         for percent in (50, 95, 99):
-            value = latencies.percentile_ms(percent) if latencies else None
-            figures[f"{name}_p{percent}_ms"] = value
+            if latencies:
+                figures[f"{name}_p{percent}_ms"] = percentile_ms(latencies, percent)
     return figures
 
 

@@ -107,7 +107,8 @@ DISTINCT: Final = AfterValidator(_check_distinct)
 # The bounds are the kernel's (block/blk-mq-sched.h).
 Requests = Annotated[Whole, Field(ge=4, le=2048)]
 Microseconds = Annotated[Whole, Field(ge=0, le=10**7)]
-ReadAhead = Annotated[Bytes, Field(multiple_of=4096)]
+# A longer one would fill the page cache of most machines.
+ReadAhead = Annotated[Bytes, Field(le=2**30, multiple_of=4096)]
 SchedulerName = Annotated[str, _matches(re.compile(r"[\w-]+"), "the name of a scheduler")]
 Burst = Annotated[Whole, Field(ge=1, le=86400)]
 READ_AHEAD: Final = "read_ahead_kb"
@@ -471,7 +472,7 @@ class Plan:
     memory: Annotated[tuple[MemoryBytes, ...], SEVERAL] = ()  # each value becomes a separate cell
     checkpoints: Literal["time", "log"] = "time"  # what starts a checkpoint; "time": two per window
     # set on every filesystem
-    equal_readahead_bytes: Annotated[Bytes | None, Field(alias="equal_readahead")] = None
+    equal_readahead_bytes: Annotated[ReadAhead | None, Field(alias="equal_readahead")] = None
     repeat_suspect: bool = True  # a block with a suspect trial is repeated once, at the end
     device: DeviceSpec = DeviceSpec()
     client: ClientSpec | None = None  # None: the load generator runs on this machine

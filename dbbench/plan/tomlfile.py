@@ -388,7 +388,8 @@ def _message(finding: Any) -> str:
     if kind in _BOUNDS:
         text, name = _BOUNDS[kind]
         bound = finding["ctx"][name]
-        limit = size_text(bound) if bound >= 2**20 else f"{bound:g}"
+        is_size = bound > 0 and bound % 2**20 == 0
+        limit = size_text(bound) if is_size else f"{bound:.10g}"
         reason = " (mkfs.xfs makes nothing smaller)" if bound == LEAST_BYTES else ""
         return f"must be {text.format(limit)}{reason}, not {given!r}"
     # Everything else: pydantic's text, in the words of TOML.

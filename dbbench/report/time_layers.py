@@ -26,6 +26,20 @@ _SLEEPS: Final = (
     TimeLayer.FILESYSTEM,
     TimeLayer.THROTTLED,
 )
+CSV: Final = (
+    "fs_setup",
+    "engine",
+    "workload",
+    "variant",
+    "layer",
+    "share",
+    "share_lo",
+    "share_hi",
+    "ms_per_tx",
+    "ms_lo",
+    "ms_hi",
+    "functions",
+)
 NOT_EXPLAINED: Final = "the time is not explained"
 
 
@@ -162,6 +176,14 @@ def document(trials: Sequence[Trial], names: Sequence[str]) -> list[Json]:
             }
         )
     return setups
+
+
+def csv_rows(setups: Sequence[Json]) -> Iterator[list[Json]]:
+    """Yield the values of the columns CSV for each setup of `document` and each of its layers."""
+    for setup in setups:
+        for layer in setup["layers"]:
+            row = setup | layer
+            yield [row[key] for key in CSV]
 
 
 def _by_setup(trials: Sequence[Trial]) -> dict[str, list[Trial]]:

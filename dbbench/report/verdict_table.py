@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any, Final, Literal, NamedTuple
 
 from dbbench.compare import Row, groups
@@ -159,12 +159,18 @@ def as_document(verdicts: Verdicts) -> Json:
 
 
 def as_csv(verdicts: Verdicts) -> str:
-    """Return the rows as CSV with a header; several notes are joined by "; "."""
+    """Return the rows as CSV with a header."""
+    header = [column.key for column in COLUMNS if column.key]
+    return csv_text(header, [row.values() for row in as_document(verdicts)["rows"]])
+
+
+def csv_text(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Return a header and rows as CSV; values of a list are joined by "; "."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([column.key for column in COLUMNS if column.key])
-    for row in as_document(verdicts)["rows"]:
-        writer.writerow(map(_csv_cell, row.values()))
+    writer.writerow(header)
+    for row in rows:
+        writer.writerow(map(_csv_cell, row))
     return text.getvalue().rstrip("\n")
 
 

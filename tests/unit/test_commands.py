@@ -208,6 +208,16 @@ def test_show_has_a_run_and_a_trial(told: Any, results_folder: Path) -> None:
     )
 
 
+def test_layers_are_shown_in_three_forms(told: Any) -> None:
+    """For people, as JSON and as CSV, which is refused for anything else."""
+    assert "ms per transaction" in told("show", "demo", "--layers")
+    setups = json.loads(told("show", "demo", "--layers", "--json"))["setups"]
+    lines = told("show", "demo", "--layers", "--csv").splitlines()
+    assert lines[0].startswith("fs_setup,engine,workload,variant,layer,share")
+    assert len(lines) == 1 + sum(len(setup["layers"]) for setup in setups)
+    assert "--csv needs --layers" in told("show", "demo", "--csv", code=2)
+
+
 def test_evidence_keeps_its_lines(told: Any, results_folder: Path) -> None:
     """Those of an error that `show` wraps for the terminal are not joined; they are indented more
     than dbbench's own lines, so that none can be forged.

@@ -1,5 +1,6 @@
 """Where the time goes: means over blocks, and the sentences that the intervals support."""
 
+import csv
 import dataclasses
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +23,16 @@ from dbbench.model import (
     Verdict,
 )
 from dbbench.report.page.charts.time_bars import time_section
-from dbbench.report.time_layers import cause, document, kernel_sentence, sentences, slow_seconds
+from dbbench.report.time_layers import (
+    CSV,
+    cause,
+    csv_rows,
+    document,
+    kernel_sentence,
+    sentences,
+    slow_seconds,
+)
+from dbbench.report.verdict_table import csv_text
 from tests.support.trials import trial
 
 FLUSH = TimeWait("log", "fdatasync", "log", "btrfs_sync_log", "", 0.5)
@@ -198,6 +208,17 @@ def test_trials_without_samples_have_no_layers() -> None:
     assert sentences(unseen, ROWS) == []
     (setup,) = document(unseen, ["ext4"])
     assert (setup["layers"], setup["notes"]) == ([], ["why"])
+
+
+def test_layers_for_a_spreadsheet() -> None:
+    """A row for each setup and layer, with the numbers of the JSON."""
+    setups = document(run(), ["ext4", "btrfs"])
+    rows = list(csv.DictReader(csv_text(CSV, csv_rows(setups)).splitlines()))
+    assert len(rows) == 2 * len(TimeLayer)
+    (log,) = (row for row in rows if (row["fs_setup"], row["layer"]) == ("btrfs", "log"))
+    assert (log["workload"], log["functions"]) == ("w", "btrfs_sync_log")
+    assert float(log["ms_per_tx"]) == pytest.approx(3.02)
+    assert float(log["ms_lo"]) < 3.02 < float(log["ms_hi"])
 
 
 def test_bars_are_aligned_and_divided() -> None:

@@ -73,7 +73,11 @@ def one_line(text: str, most: int = 100) -> str:
 
 def bytes_of(written: object) -> int:
     """Return the bytes of "4GiB", "500MB" or a number. Raises ValueError."""
-    parsed = _parse(written, _SIZES, 'a size such as "4GiB" or a number of bytes')
+    parsed = _parse(
+        written,
+        _SIZES,
+        'a size such as "4GiB" (KiB, MiB, GiB, TiB; kB, MB, GB, TB) or a number of bytes',
+    )
     if parsed >= _MOST_BYTES:
         raise ValueError(f"expected less than 8 EiB, not {written!r}"[:_LONGEST])
     return int(parsed)
@@ -81,7 +85,7 @@ def bytes_of(written: object) -> int:
 
 def seconds_of(written: object) -> float:
     """Return the seconds of "90s", "5min", "2h" or a number. Raises ValueError."""
-    parsed = _parse(written, _TIMES, 'a time such as "90s"')
+    parsed = _parse(written, _TIMES, 'a time such as "90s" (ms, s, min, h)')
     if parsed > _MOST_S:
         raise ValueError(f"expected at most a year, not {written!r}"[:_LONGEST])
     return parsed

@@ -343,7 +343,7 @@ def _running(
         raise LiveServerUnreadable(
             f"found {len(paths)} server sockets in the usual places: "
             f"{', '.join(map(str, paths)) or 'none'}",
-            remedy="Choose one:  dbbench init --from-running --socket /run/postgresql",
+            remedy="Name one:  dbbench init --from-running --socket /run/postgresql",
         )
     with live.reading(paths[0], user, database) as server:
         memory = host.facts().get("memory_bytes")

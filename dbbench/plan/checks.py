@@ -28,7 +28,7 @@ from dbbench.plan.draft import PlanDraft, engines_of
 from dbbench.plan.labels import label_of
 from dbbench.plan.rules import check_rules
 from dbbench.plan.server_settings import defaults as default_settings
-from dbbench.plan.tomlfile import Document, Key, did_you_mean, read
+from dbbench.plan.tomlfile import Document, Key, did_you_mean, near, read
 from dbbench.plan.variants import PROFILE, factor_names, factors_of, number
 from dbbench.plan.workloads import check_list, place_tables
 from dbbench.storage.filesystems import FAMILIES
@@ -47,6 +47,9 @@ def load(path: Path, catalog: Catalog) -> Plan:
     except FileUnreadable as error:
         if error.remedy is None and not os.path.lexists(path):
             error.remedy = "Write a plan with:  dbbench init"
+            plans = [str(other) for other in path.parent.glob("*.toml")]
+            if hint := near(str(path.with_suffix(".toml")), plans):
+                error.remedy = hint.replace("; d", "D", 1)
         raise
     draft = PlanDraft(document, catalog)
     _check(draft)

@@ -96,6 +96,8 @@ _SYNONYMS: Final = {
     "duration": "measure",
     "runtime": "measure",
     "seconds": "measure",
+    "threads": "clients",
+    "connections": "clients",
     "filesystems": "fs_setups",
     "setups": "fs_setups",
     "reference": "baseline",
@@ -319,7 +321,10 @@ def _note_findings(
     for finding in error.errors():
         place = (*table, *finding["loc"])
         if finding["type"] == "missing":
-            document.flaw(place[:-1], f'"{place[-1]}" is missing')
+            beside = [key[-1] for key, _ in document.flaws if key[:-1] == place[:-1]]
+            # a misspelt key is one error
+            if not any(near(str(name), [str(place[-1])]) for name in beside):
+                document.flaw(place[:-1], f'"{place[-1]}" is missing')
         # `_unknown_keys` notes these
         elif finding["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):
             key = document.nearest(place) or place[:1]

@@ -65,6 +65,9 @@ def test_files_in_other_formats(text: str, words: str, folder: Path, printed: An
         ("expect = { ext4 = 'worse' }", '"ext4" must be slower, not'),
         ("deadlines = { load = '1h' }", '"load" is not a key of this table; known: canary'),
         ("deadlines = { mesure = '1h' }", '; did you mean "measure"?'),
+        ("memory = '1Gi'", 'such as "4GiB" (KiB, MiB, GiB, TiB; kB, MB, GB, TB)'),
+        ("warmup = '2 hours'", 'such as "90s" (ms, s, min, h)'),
+        ("fs_setup = ['ext4']", "has an error:"),
         ("memory = 2", '"memory" must be 8 MiB or more, not 2'),
         ("operations = 'backup'", '"operations" must be a list in [ ]'),
         ("[device]\nlimit = 5", '"limit" must be a table in { }'),
@@ -124,6 +127,7 @@ def test_names_of_setups(word: str, hint: str) -> None:
 
 def test_words_of_other_programs_are_known() -> None:
     """Where the key exists."""
+    assert did_you_mean("threads", ["clients", "tables"]) == '; did you mean "clients"?'
     assert did_you_mean("repetitions", ["blocks", "operations"]) == '; did you mean "blocks"?'
     assert 'did you mean "bin", the directory' in did_you_mean("version", ["bin", "name"])
     assert "bin" not in did_you_mean("version", ["name", "seed"])
@@ -137,6 +141,8 @@ def test_words_of_other_programs_are_known() -> None:
         (["init", "--fs", "ext4", ",xfs"], "a list has commas and no spaces: ext4,xfs"),
         (["init", "a"], "`dbbench init` takes no arguments"),
         (["plan", "good.toml", "b.toml"], 'unexpected argument "b.toml"'),
+        (["run", "good"], 'does not exist Nothing was changed. Did you mean "good.toml"?'),
+        (["run", "goood.toml"], 'Did you mean "good.toml"?'),
         (["plan", "-"], "a plan is read from a file"),
         (["run", ""], "the word after run is empty: is a variable not set?"),
         (["run", "good.toml", "--results", ""], "the word after --results is empty"),

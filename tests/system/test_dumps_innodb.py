@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from dbbench import process
-from dbbench.errors import DatasetBuildFailed, DbbenchError, SourceRefused
+from dbbench.errors import DatasetBuildFailed, DbbenchError, SourceRefused, SourceUnusable
 from dbbench.model import SourceChangeKind
 from tests.support.dumps import Loader, cuts, loading, with_line, with_link
 from tests.support.servers import query
@@ -143,6 +143,18 @@ def test_a_value_that_does_not_fit_is_listed(innodb: tuple[Loader, Path, Any]) -
     row = "INSERT INTO `film` VALUES (9999, 'a', '', 'c');"
     path, _line = with_line(dumps / "film.sql", 0, row, r".*`film` ENABLE KEYS")
     assert SourceChangeKind.WARNED in loader.load(path)
+
+
+@pytest.mark.needs(*NEEDS_MARIADB)
+def test_a_trigger_that_changes_settings_of_the_server_is_refused(
+    innodb: tuple[Loader, Path, Any],
+) -> None:
+    """Nothing in the line says when it runs."""
+    loader, dumps, _sums = innodb
+    trigger = "CREATE TRIGGER a BEFORE INSERT ON film FOR EACH ROW SET GLOBAL max_error_count = 77;"
+    path, _line = with_line(dumps / "film.sql", 0, trigger, r".*`film` DISABLE KEYS")
+    with pytest.raises(SourceUnusable, match=r"change settings of the server.*: max_error_count"):
+        loader.load(path)
 
 
 @pytest.mark.needs(*NEEDS_MARIADB, "mydumper")

@@ -52,6 +52,7 @@ def mysql_script(*lines: str) -> tuple[MysqlScript, str]:
         "SELECT 1; EXECUTE IMMEDIATE concat('SET GLO', 'BAL max_connections = 1');",
         "/*!50717 PREPARE s FROM @setting */;",
         "EXECUTE s;",
+        "/*!50003 CALL changes_settings() */;",
     ],
 )
 def test_settings_of_the_whole_server_are_left_out_of_a_dump(line: str) -> None:
@@ -67,6 +68,10 @@ def test_settings_of_the_whole_server_are_left_out_of_a_dump(line: str) -> None:
         "INSERT INTO `t` VALUES (1); SET GLOBAL max_connections = 1;",
         "(2);/*!50003SET GLOBAL max_connections = 1 */;",
         "REPLACE INTO `t` VALUES ('a; b'); /* x */ EXECUTE s;",
+        "REPLACE INTO `t` VALUES ('a\\\\'); CALL p('\\\\');",
+        'INSERT INTO `t` VALUES (1) /*"*/; SET GLOBAL max_connections = 1; /*"*/',
+        "INSERT INTO `t` VALUES ('a'''); SET\nGLOBAL max_connections = 1;",
+        "(1); SET @a = 1,\nGLOBAL max_connections = 1;",
         "DELIMITER //\nSET GLOBAL max_connections = 1//",
         "DELIMITER ;;\nSELECT 1;;\n/*!50003 SET GLOBAL max_connections = 1 */;;",
     ],
@@ -81,6 +86,9 @@ def test_settings_beside_what_is_loaded_are_refused(line: str) -> None:
     "line",
     [
         "INSERT INTO `t` VALUES ('a\\'); SET GLOBAL x = 1;');",
+        "INSERT INTO `t` VALUES ('''); SET GLOBAL x = 1;');",
+        "INSERT INTO `t` VALUES ('\\\\'), ('; SET GLOBAL x = 1;');",
+        'INSERT INTO `t` VALUES ("\'); SET GLOBAL x = 1;");',
         "  `a` int COMMENT 'first; SET GLOBAL x = 1',",
         "DELIMITER ;;\nCREATE PROCEDURE `p`() BEGIN SELECT 1; SET GLOBAL x = 1; END;;",
     ],
@@ -90,6 +98,12 @@ def test_a_text_or_a_routine_may_name_a_setting_of_the_server(line: str) -> None
     read, kept = mysql_script(line)
     assert read.skipped == {}
     assert kept == f"{line}\n"
+
+
+def test_a_line_of_many_statements_is_read_in_its_length() -> None:
+    """200 KB took minutes; here the test would hang."""
+    with pytest.raises(SourceUnusable, match="changes settings"):
+        mysql_script("(1);" + "SET a = 1;" * 20_000 + "SET GLOBAL x = 1;")
 
 
 @pytest.mark.parametrize("name", ["grant", "set", "global", "revoke"])

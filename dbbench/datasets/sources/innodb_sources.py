@@ -225,7 +225,16 @@ def _load_dump(source: Source, server: Server) -> tuple[SourceChange, ...]:
     """Load the dump and compare it with the copy; return what was left out. Raises
     DatasetBuildFailed.
     """
+    before = server.effective_settings()
     tables, changes = (_mysqldump if source.form == "mysqldump" else _mydumper)(source.path, server)
+    # A trigger or a function can do what `MysqlScript` leaves out.
+    after = server.effective_settings().items() - before.items()
+    if changed := sorted(name for name, _ in after if not name.startswith("gtid_")):
+        raise unusable(
+            f"the routines of {source.path} change settings of the server while it is loaded: "
+            f"{', '.join(changed)}",
+            "Remove these statements from the dump.",
+        )
     existing = set(
         rows(server, "SELECT table_schema, table_name FROM information_schema.tables", database="")
     )

@@ -23,22 +23,23 @@ _ASSIGNED: Final = re.compile(
 )
 _OF_SERVER: Final = re.compile(
     _BEGIN + rb"(?:CHANGE (?:MASTER|REPLICATION)|"
-    rb"SET (?:.*?(?:[,;]| FOR) ?(?:SET )?)??(?:@@ ?`?)?(?:GLOBAL|PERSIST(?:_ONLY)?)[.` ]|"
+    rb"SET (?:[^;]*?(?:,| FOR) ?(?:SET )?)??(?:@@ ?`?)?(?:GLOBAL|PERSIST(?:_ONLY)?)[.` ]|"
     rb"DROP DATABASE |(?:CREATE|ALTER|DROP) (?:USER|ROLE) |GRANT |REVOKE |SET (?:DEFAULT )?ROLE |"
-    rb"PREPARE |EXECUTE )",
+    rb"PREPARE |EXECUTE |CALL |"
+    rb"SET(?: [^;]*)?$|(?:CHANGE|CREATE|ALTER|DROP) ?$)",  # the rest is in the next line
     re.I,
 )
 # What may be between the words of a statement: blanks, comments and strings. A comment with a version
 # is executed, so only the marks at its ends are.
 _BETWEEN: Final = re.compile(
-    rb"(?:\s|/\*M?!\d*|/\*.*?\*/|\*/|'(?:[^'\\]++|\\.)*'|\"(?:[^\"\\]++|\\.)*\")+"
+    rb"(?:\s|/\*M?!\d*|/\*.*?(?:\*/|$)|\*/|'(?:[^'\\]++|\\.)*'|\"(?:[^\"\\]++|\\.)*\"|\\.)++"
 )
-# How another statement begins behind rows, unless the text of a row looks like that: `is_of_server`
-# decides. Texts can have many semicolons, so one letter is compared before nine words.
-_MORE: Final = re.compile(
-    rb";\s*+(?=[*/SPECDAGR])"
-    rb"(?:[*/]|(?:SET|PREPARE|EXECUTE|CHANGE|DROP|CREATE|ALTER|GRANT|REVOKE)\b)",
-    re.I,
+# Rows without another statement behind them: the only semicolon outside of texts is at the end. A
+# text ends at a quote, unless one backslash is before it; `is_of_server` decides about two of them.
+_TEXT: Final = rb"'[^']*+(?:(?<=[^\\]\\)'[^']*+)*+(?<!\\)'"
+_ROWS_ALONE: Final = re.compile(
+    rb"[^;]*+;?\s*+|"
+    rb"(?:[^;'\"`/]++|" + _TEXT + rb"|" + _TEXT.replace(b"'", b'"') + rb"|`[^`]*+`|/(?!\*))*+;?\s*+"
 )
 _MARK_MYSQL: Final = re.compile(rb"-- (?:(?:MySQL|MariaDB) dump |(Dump completed))")
 _ENGINE: Final = re.compile(rb"\) ENGINE ?= ?(\w+)")
@@ -140,9 +141,7 @@ class MysqlScript:
         leaves_out = self._until_end or is_of_server(line)
         if not leaves_out and _SET_MYSQL.search(_words(line)):
             names = [assigned or read for assigned, read in _ASSIGNED.findall(line)]
-            # what it sets may be in its next lines
-            is_open = not line.rstrip().endswith(b";")
-            leaves_out = is_open or any(self._unknown(name.decode().lower()) for name in names)
+            leaves_out = any(self._unknown(name.decode().lower()) for name in names)
         if not leaves_out:
             return False
         if not self._until_end:
@@ -158,7 +157,7 @@ def is_of_server(line: bytes) -> bool:
 
 def changes_server(rows: bytes) -> bool:
     """Whether a line with rows has a statement that changes the server, too."""
-    return _MORE.search(rows) is not None and is_of_server(rows)
+    return _ROWS_ALONE.fullmatch(rows) is None and is_of_server(rows)
 
 
 def refusal(where: str) -> DbbenchError:

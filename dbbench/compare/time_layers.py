@@ -13,10 +13,10 @@ from dbbench.model import TimeFacts, TimeLayer, Trial
 LIMITS: Final = {
     "log flush": (TimeLayer.LOG,),
     "device": (TimeLayer.READ, TimeLayer.WRITE, TimeLayer.FILESYSTEM),
+    "throttling": (TimeLayer.THROTTLED,),
     "CPU": (TimeLayer.CPU, TimeLayer.QUEUE),
     "locks": (TimeLayer.LOCK,),
     "client": (TimeLayer.CLIENT,),
-    "throttling": (TimeLayer.THROTTLED,),
 }
 Field = Literal["shares", "ms_per_tx", "kernel", "client"]  # of TimeFacts
 _CLIENT_BOUND: Final = "W016"
@@ -85,6 +85,9 @@ def limit(trials: Sequence[Trial]) -> str:
     shares = means(trials, "shares")
     limiting = ""
     for word, layers in LIMITS.items():
+        # A used up quota of CPU time is no wait in a function of the kernel.
+        if word == "CPU" and not functions(trials, TimeLayer.THROTTLED):
+            layers = (*layers, TimeLayer.THROTTLED)
         if sum(shares[layer].value for layer in layers if layer in shares) > 0.5:
             limiting = word
     if limiting == "client" and trials[0].parameters.get("rate"):

@@ -146,13 +146,27 @@ def test_a_difference_in_what_is_not_known_is_not_explained() -> None:
         ({"cpu": 1.0, "queue": 2.0}, "CPU"),
         ({"lock": 2.0, "cpu": 1.0}, "locks"),
         ({"client": 2.0, "cpu": 1.0}, "client"),
-        ({"throttled": 2.0, "cpu": 1.0}, "throttling"),
         ({"cpu": 1.0, "log": 1.0, "read": 1.0}, ""),
     ],
 )
 def test_a_word_names_the_limit(ms: Any, word: str) -> None:
     """Layers of one kind with more than half of the time."""
     assert time_layers.limit([timed("ext4", 1, **ms)]) == word
+
+
+@pytest.mark.parametrize(
+    ("waits", "word"),
+    [
+        ((), "CPU"),
+        ((TimeWait("throttled", function="balance_dirty_pages", share=0.5),), "throttling"),
+    ],
+)
+def test_a_used_up_quota_of_cpu_time_is_the_cpu(waits: Any, word: str) -> None:
+    """Threads that the kernel holds back for another reason sleep in one of its functions."""
+    quota = timed("ext4", 1, throttled=2.0, log=1.0)
+    assert quota.time is not None
+    quota = dataclasses.replace(quota, time=dataclasses.replace(quota.time, waits=waits))
+    assert time_layers.limit([quota]) == word
 
 
 @pytest.mark.parametrize(

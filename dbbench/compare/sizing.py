@@ -34,7 +34,7 @@ class VolumeLevel:
     trials: int = 0
     tps: float | None = None
     p99_ms: float | None = None
-    instead: str = ""  # what limits it other than the device: "CPU", "client", "other"
+    instead: str = ""  # what limits it other than the model: a word of `time_layers.LIMITS`
 
     @property
     def holds(self) -> bool:
@@ -154,7 +154,7 @@ def _holds(trial: Trial, search: Search) -> bool:
 
 
 def _instead(trials: Sequence[Trial], search: Search) -> str:
-    """Return what limited the trials other than the device: "CPU", "client", "other" or ""."""
+    """Return what limited the trials other than the model of a disk, or ""."""
     # Trials that keep the rate are not too slow, whatever their latency is.
     without_p99 = replace(search, p99_ms=None)
     too_slow = sum(_holds(trial, without_p99) for trial in trials) <= len(trials) / 2
@@ -167,8 +167,7 @@ def _instead(trials: Sequence[Trial], search: Search) -> str:
     busy = sum((trial.summary.get("cpu_pct") or 0.0) > BUSY_PCT for trial in alone)
     if word == "CPU" or 2 * busy > len(trials):
         return "CPU"
-    # Whether a delay was the limit is seen in the samples only.
-    seen = time_layers.observations(trials)
-    if too_slow and seen and not any(map(time_layers.is_full, trials)):
-        return "other"
+    # For example, the disk below the model is slower.
+    if too_slow and not any(map(time_layers.is_full, trials)):
+        return word
     return ""

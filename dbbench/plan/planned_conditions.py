@@ -317,9 +317,13 @@ def _device(plan: Plan, cells: Sequence[Cell]) -> Iterator[str]:
     if limits:
         levels = ", ".join(limit.text for limit in limits)
         yield (
-            f"Each device is a model of a disk with {levels}, for reads and for writes each. Rates "
-            "are limited from the server's start to the end of the load. A model has constant "
-            "delays, no neighbours and no further bursts."
+            f"Each device is a model of a disk with {levels}. A model has constant delays, no "
+            "neighbours and no further bursts."
+        )
+    if throttled:
+        yield (
+            "Rates are limited for reads and for writes each, from the server's start to the end "
+            "of the load."
         )
     yield from _delays(limits)
     # The history of writes matters only on a real disk.

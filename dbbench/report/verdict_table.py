@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Set
 from typing import Any, Final, Literal, NamedTuple
 
 from dbbench.compare import Row, groups
-from dbbench.compare.interaction import Interaction
 from dbbench.compare.remarks import RemarkKind, has, texts
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import SCHEMA, Json, plain, title_of
@@ -19,7 +18,7 @@ from dbbench.report.answer import SHORT, answer
 from dbbench.report.text import put, put_paragraph, put_table, table_text
 from dbbench.report.trial_counts import trial_counts
 from dbbench.report.verdicts import Verdicts, VerdictTable
-from dbbench.units import GROUP, MISSING, change, count, interval, join_words
+from dbbench.units import GROUP, change, count, interval, join_words
 
 # Remarks that the answer and the columns make.
 _STATED: Final = frozenset(
@@ -250,22 +249,6 @@ def _put_results(verdicts: Verdicts, details: bool) -> None:
         put()
     for line in below:
         put_paragraph(line)
-    for about in verdicts.interactions:
-        if about.flush_ms:
-            _put_delays(about)
-
-
-def _put_delays(about: Interaction) -> None:
-    """Print the ratios by the delay of a flush, which the page draws."""
-    arms = list(dict.fromkeys(of.fs_setup for of in about.ratios))
-    ratios = {(of.level, of.fs_setup): change(of.ratio) for of in about.ratios}
-    rows = []
-    for level, delay_ms in about.flush_ms.items():
-        row = [f"{delay_ms} ms"]
-        for arm in arms:
-            row.append(ratios.get((level, arm), MISSING))
-        rows.append(row)
-    put_table(("delay per flush", *arms), rows, right=arms)
 
 
 def _time_lines(verdicts: Verdicts, table: VerdictTable) -> Iterator[str]:

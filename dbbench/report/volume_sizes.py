@@ -94,10 +94,9 @@ def _sentences(run: Run, search: Search, setups: Sequence[Sized]) -> list[str]:
         # If a larger level holds, it was the device.
         below = each.levels[each.low] if each.low >= 0 and each.smallest is None else None
         if below is not None and below.instead:
-            what = "something else" if below.instead == "other" else f"the {below.instead}"
             sentences.append(
-                f"At {level_name(below.limit)}, {what} limited {each.arm}, not the device: a larger "
-                "volume may not help."
+                f"At {level_name(below.limit)}, the {below.instead} limited {each.arm}, not the "
+                "model: a larger volume may not help."
             )
     return sentences
 

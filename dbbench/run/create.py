@@ -46,7 +46,6 @@ def create(
     wanted: PlanRequest,
     name: str | None,
     precision: float | None = None,
-    search: Search | None = None,
 ) -> Path:
     """Make the directory of a new run, with the plan, the order and the host's facts."""
     from dbbench.machine import host
@@ -66,7 +65,6 @@ def create(
         dbbench_version=__version__,
         precision=precision,
         budget=None if wanted.plan.budget_s is None else Budget(wanted.step),
-        search=search,
         skipped=wanted.skipped,
     )
     return results.create_run(results_folder, run, wanted.text)

@@ -137,7 +137,7 @@ def test_the_client_is_named_as_the_limit(last: int, named: bool) -> None:
     busy = TrialWarning("W016", "")
     trials = {name: replace(trial, warnings=(busy,)) for name, trial in trials.items()}
     (section,) = sections(loaded(run, trials))
-    text = f"At L{last}, the client limited ext4, not the device"
+    text = f"At L{last}, the client limited ext4, not the model"
     assert (text in " ".join(section.sentences)) is named
 
 
@@ -157,7 +157,7 @@ def test_the_cpu_is_named_if_the_trials_used_it_alone(
 
 @pytest.mark.parametrize(
     ("iops", "client", "what"),
-    [(50.0, 0.2, "something else"), (99.0, 0.2, ""), (50.0, 0.8, "the client")],
+    [(50.0, 0.2, "the log flush"), (99.0, 0.2, ""), (50.0, 0.8, "the client")],
 )
 def test_a_limit_that_was_not_reached_is_said(iops: float, client: float, what: str) -> None:
     """Nor is the device the limit if sessions were free while the rate was missed."""
@@ -168,7 +168,7 @@ def test_a_limit_that_was_not_reached_is_said(iops: float, client: float, what: 
     limit = LimitFacts(DeviceLimit(iops=100))
     trials = {name: replace(trial, limit=limit, **facts) for name, trial in trials.items()}
     (section,) = sections(loaded(run, trials))
-    cause = f"At L6, {what} limited ext4, not the device: a larger volume may not help."
+    cause = f"At L6, {what} limited ext4, not the model: a larger volume may not help."
     assert section.sentences[1:] == ((cause,) if what else ())
 
 

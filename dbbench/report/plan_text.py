@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from dbbench.errors import DbbenchError
+from dbbench.errors import DbbenchError, error_kinds
 from dbbench.model import Cell, Json, plain
 from dbbench.plan import Preview, planned_conditions
 from dbbench.plan.forecast import Allowance, Forecast
@@ -164,7 +164,8 @@ def put_refusals(refused: Sequence[DbbenchError]) -> None:
     for error in refused:
         first, *more = f"{error.id} {error.title}: {error.evidence}".splitlines()
         put_paragraph(f"  {first}")
-        for line in (*more, *(error.remedy or "").splitlines()):
+        remedy = error.remedy or error_kinds()[error.id].remedy
+        for line in (*more, *remedy.splitlines()):
             put_paragraph(f"    {line.strip()}")
     put()
 

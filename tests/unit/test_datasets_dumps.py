@@ -363,8 +363,9 @@ def test_a_large_object_that_is_cut_is_refused(tmp_path: Path) -> None:
     """pg_restore loads what is there of it, with status 0."""
     large = directory(tmp_path / "dump") / "blob_1.dat.gz"
     os.truncate(large, large.stat().st_size - 9)
-    with pytest.raises(SourceUnusable, match=r"blob_1\.dat\.gz is damaged or truncated"):
+    with pytest.raises(SourceUnusable, match=r"blob_1\.dat\.gz is damaged or truncated") as refused:
         check_files(large.parent)
+    assert "Make the dump or backup again" in str(refused.value.remedy)
 
 
 @pytest.mark.starts_processes

@@ -184,11 +184,15 @@ def test_a_golden_copy_leads_nowhere_else(tmp_path: Path) -> None:
             "SQL script without the comments",
             "--compact",
         ),
-        (b"-- MySQL dump 10.13\n\nCREATE TABLE t", "closing comment", "Make the dump again"),
+        (
+            b"-- MySQL dump 10.13\n\nCREATE TABLE t",
+            "closing comment",
+            "Make the dump or backup again",
+        ),
         (
             b"-- PostgreSQL database dump\n\nCOPY t FROM stdin;\n1\n",
             "closing comment",
-            "Make the dump again",
+            "Make the dump or backup again",
         ),
     ],
 )

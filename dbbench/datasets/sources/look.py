@@ -16,7 +16,7 @@ import zlib
 from pathlib import Path
 from typing import Final
 
-from dbbench.datasets.sources.source import AGAIN, Source, measure, unusable
+from dbbench.datasets.sources.source import AGAIN, Source, damaged, measure, unusable
 from dbbench.errors import DbbenchError, SourceRefused
 
 KINDS: Final = (
@@ -355,7 +355,7 @@ def _tars(path: Path, base: Path) -> Source:
                         version = file.read(20).decode().strip() if file else ""
                         break
         except (tarfile.TarError, EOFError, OSError, ValueError, zlib.error) as error:
-            raise unusable(f"{base} is damaged or truncated: {error}") from None
+            raise damaged(base, error) from None
     return Source(path, "pg_basebackup tar", "postgres", version, *measure(path))
 
 

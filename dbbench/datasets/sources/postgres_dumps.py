@@ -22,7 +22,7 @@ from typing import IO, Final
 
 from dbbench import process
 from dbbench.datasets.sources import safe_files, scripts
-from dbbench.datasets.sources.source import AGAIN, Source, unusable
+from dbbench.datasets.sources.source import Source, damaged
 from dbbench.engines import postgres
 from dbbench.engines.port import NAME, Server
 from dbbench.engines.sql import execute, rows
@@ -174,13 +174,9 @@ def reading(
         status = reader.wait(safe_files.LOAD_S)
         messages.seek(0)
         if status:
-            raise _damage(path, messages.read().decode(errors="replace"))
+            raise damaged(path, messages.read().decode(errors="replace").strip())
     if damage:
-        raise _damage(path, damage[0].evidence)
-
-
-def _damage(path: Path, why: str) -> DbbenchError:
-    return unusable(f"{path} is damaged or truncated: {why.strip()}", AGAIN)
+        raise damaged(path, damage[0].evidence)
 
 
 def check_files(folder: Path) -> None:
@@ -193,12 +189,12 @@ def check_files(folder: Path) -> None:
     present = {_PACKED.sub("", path.name): path for path in sorted(folder.iterdir())}
     for name in dict.fromkeys(name.decode() for name in names):
         if name not in present:
-            raise _damage(folder, f"its file {name} is missing")
+            raise damaged(folder, f"its file {name} is missing")
         if not name.endswith(".dat"):
             continue
         end = _end_of(present[name], folder)
         if name[0].isdigit() and end != _ROWS_END:
-            raise _damage(present[name], "it ends within the rows of a table")
+            raise damaged(present[name], "it ends within the rows of a table")
 
 
 def _end_of(path: Path, folder: Path) -> bytes:

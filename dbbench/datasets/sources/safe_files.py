@@ -21,7 +21,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Final
 
 from dbbench import process
-from dbbench.datasets.sources.source import unusable
+from dbbench.datasets.sources.source import damaged
 from dbbench.errors import DbbenchError, SourceRefused, SourceUnusable
 from dbbench.results.fileio import NotRegular, kind_of, open_file
 
@@ -164,7 +164,7 @@ def decompress(file: IO[bytes], name: str) -> Iterator[IO[bytes]]:
         else:
             yield file
     except (EOFError, zlib.error, lzma.LZMAError, gzip.BadGzipFile) as error:
-        raise unusable(f"{name} is damaged or truncated: {error}") from error
+        raise damaged(name, error) from error
 
 
 class _Counted:
@@ -189,9 +189,9 @@ def unpack(tar: Path, target: Path) -> None:
                 while stream.read(_PIECE):
                     pass
         except tarfile.TarError as error:
-            raise SourceUnusable(f"{tar} is damaged or truncated: {error}") from error
+            raise damaged(tar, error) from error
     if stream.size < archive.offset + _END:
-        raise SourceUnusable(f"{tar} is truncated: the blocks that end an archive are missing")
+        raise damaged(tar, "the blocks that end an archive are missing")
 
 
 def _unpack(

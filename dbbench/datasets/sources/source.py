@@ -12,7 +12,9 @@ from dbbench.engines import profile_of
 from dbbench.errors import DbbenchError, SourceUnusable
 from dbbench.model import Dataset, Scalars
 
-AGAIN: Final = "Make the dump again, and check the exit status of the program that makes it."
+AGAIN: Final = (
+    "Make the dump or backup again, and check the exit status of the program that makes it."
+)
 # Form -> (whether it consists of a server's files, size of the data directory ÷ size of the
 # source), rounded up. A dump contains no indexes, and a custom one is compressed. Measured on
 # tables of sysbench, and of orders with three indexes: 1.3 and 1.9 (plain, tar), 2.7 and 4.6
@@ -81,6 +83,11 @@ class Source:
 def unusable(why: str, remedy: str | None = None) -> DbbenchError:
     """Return the error for a source that cannot be loaded."""
     return SourceUnusable(why, effect="Nothing was changed.", remedy=remedy)
+
+
+def damaged(path: object, why: object) -> DbbenchError:
+    """Return the error for a file that does not end where it should, or cannot be read."""
+    return unusable(f"{path} is damaged or truncated: {why}", AGAIN)
 
 
 def fits(source: Source, engine: str, version: str, page_size: int) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 SCRIPTS = (
     "startup.py",
+    "large_host.py",
     "parse_pgbench_log.py",
     "page.py",
     "restore.py",

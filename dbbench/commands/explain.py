@@ -11,6 +11,7 @@ import click
 
 from dbbench.commands.options import Options, command_line, completing
 from dbbench.errors import Kind, UnknownName, durability_kinds, error_kinds, warning_kinds
+from dbbench.errors.similar_names import near
 from dbbench.report.text import WIDTH, columns
 
 _MOST: Final = 4  # similar entries that are listed
@@ -71,8 +72,6 @@ def _entry(
     # An error or warning, by its ID.
     ident = _ident(name, existing)
     if ident is None:
-        from dbbench.plan.tomlfile import near
-
         elsewhere = _in_catalogues(name, paths) or "All of them:  dbbench explain --all"
         meant = near(name, list(durability_kinds()))
         raise UnknownName(

@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from dbbench import results
 from dbbench.commands.options import Function, Options, options_of
 from dbbench.errors import DbbenchError, ResultDamaged, RunMissing
-from dbbench.plan.tomlfile import did_you_mean
+from dbbench.errors.similar_names import did_you_mean
 from dbbench.results import LoadedRun
 from dbbench.units import one_line
 

@@ -20,6 +20,7 @@ from click.shell_completion import CompletionItem
 
 from dbbench import packages
 from dbbench.errors import EXIT_USAGE, DbbenchError, NotWritable
+from dbbench.errors.similar_names import did_you_mean
 from dbbench.units import seconds_of, share_of
 
 CONTEXT: Final = {
@@ -257,8 +258,6 @@ class Commands(Command, click.Group):
     ) -> tuple[str | None, click.Command | None, list[str]]:
         names = self.list_commands(ctx)
         if args and args[0] not in names and not ctx.resilient_parsing:
-            from dbbench.plan.tomlfile import did_you_mean
-
             ctx.fail(f"no command {args[0]!r}{did_you_mean(args[0], names)}")
         return super().resolve_command(ctx, args)
 
@@ -291,8 +290,6 @@ class OneOf(click.Choice):  # type: ignore[type-arg]
         choice_of = {str(choice).lower(): choice for choice in self.choices}
         if (word := str(value).lower()) in choice_of:
             return choice_of[word]
-
-        from dbbench.plan.tomlfile import did_you_mean
 
         names = ", ".join(choice_of.values())
         hint = did_you_mean(word, choice_of.values()).partition("; known")[0]

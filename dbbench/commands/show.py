@@ -17,9 +17,9 @@ from dbbench.commands.finding import REPORT, folder_of, results_of, run_argument
 from dbbench.commands.options import Options, command_line, results_option
 from dbbench.compare import groups
 from dbbench.errors import ResultDamaged, RunMissing, UnknownName
+from dbbench.errors.similar_names import did_you_mean
 from dbbench.model import TIME_LAYERS, Json, Status, plain, title_of
 from dbbench.plan import writes
-from dbbench.plan.tomlfile import did_you_mean
 from dbbench.report import time_layers
 from dbbench.report.text import put, put_json, put_paragraph, put_table
 from dbbench.report.trial_text import trial_cells, trial_text

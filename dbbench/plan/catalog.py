@@ -18,12 +18,13 @@ from pydantic import ValidationError
 
 from dbbench.drivers import fio
 from dbbench.errors import FileUnreadable, PlanInvalid, UnknownName
+from dbbench.errors.similar_names import did_you_mean
 from dbbench.machine import ownership
 from dbbench.metrics.table import METRICS
 from dbbench.model import Arm, Dataset, FsSetup, Parameter, Scalar, Workload
 from dbbench.model.base import NAME, NAME_RULE, PACKED, SIZE_PARAMETERS, adapter, data_folder
 from dbbench.plan.labels import effective_name
-from dbbench.plan.tomlfile import Document, Key, did_you_mean, read_as
+from dbbench.plan.tomlfile import Document, Key, read_as
 from dbbench.results.fileio import given_text
 from dbbench.storage.filesystems import added_options
 from dbbench.units import bytes_of, seconds_of

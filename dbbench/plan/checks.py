@@ -17,6 +17,7 @@ from dbbench.engines import ENGINES, SERVERS, profile_of
 from dbbench.engines.port import Profile
 from dbbench.engines.settings import LOOSE, reservation, respelt_size
 from dbbench.errors import FileUnreadable, PlanInvalid
+from dbbench.errors.similar_names import did_you_mean, near
 from dbbench.machine import cores, ownership
 from dbbench.model import DROPPED, EngineSpec, Plan, Scalar, Workload, WorkloadSpec, spelt
 from dbbench.model.base import NAME, NAME_RULE
@@ -28,7 +29,7 @@ from dbbench.plan.draft import PlanDraft, engines_of
 from dbbench.plan.labels import label_of
 from dbbench.plan.rules import check_rules
 from dbbench.plan.server_settings import defaults as default_settings
-from dbbench.plan.tomlfile import Document, Key, did_you_mean, near, read
+from dbbench.plan.tomlfile import Document, Key, read
 from dbbench.plan.variants import PROFILE, factor_names, factors_of, number
 from dbbench.plan.workloads import check_list, place_tables
 from dbbench.storage.filesystems import FAMILIES

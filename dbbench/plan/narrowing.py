@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from dbbench.compare.interval import LEAST_BLOCKS
 from dbbench.compare.sizing import find_disorder
 from dbbench.errors import PlanInvalid, UnknownName, UsageInvalid
+from dbbench.errors.similar_names import did_you_mean
 from dbbench.model import Arm, Json, Plan
 from dbbench.model.plan import MOST_TRIALS
 from dbbench.model.times import QUICK_MEASURE_S, QUICK_WARMUP_S
 from dbbench.plan.catalog import Catalog
 from dbbench.plan.labels import default_label, label_of, split_fs
-from dbbench.plan.tomlfile import did_you_mean
 from dbbench.storage.filesystems.added_options import merge
 from dbbench.units import seconds_of
 

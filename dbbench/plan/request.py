@@ -10,11 +10,12 @@ from pathlib import Path
 from dbbench.engines import ENGINES, profile_of
 from dbbench.engines.settings import numbers_of
 from dbbench.errors import PlanInvalid, UnknownName
+from dbbench.errors.similar_names import did_you_mean
 from dbbench.model import Arm, Cell, Plan
 from dbbench.plan import Expanded, deal, expand, identity, load, make_order, narrow
 from dbbench.plan.catalog import Catalog, catalog
 from dbbench.plan.narrowing import Narrowing
-from dbbench.plan.tomlfile import MOST_BYTES, did_you_mean
+from dbbench.plan.tomlfile import MOST_BYTES
 from dbbench.plan.variants import level_text
 from dbbench.results.fileio import given_text
 

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import difflib
 import math
 import re
 import tomllib
 import types
 import typing
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -28,6 +27,7 @@ from pydantic.fields import FieldInfo
 
 from dbbench.engines import ENGINES
 from dbbench.errors import PlanInvalid
+from dbbench.errors.similar_names import did_you_mean, near
 from dbbench.model.base import adapter
 from dbbench.model.plan import LEAST_BYTES, NO_KEY, Plan
 from dbbench.results.fileio import given_text
@@ -49,8 +49,6 @@ _GLOBAL: Final = (
 )
 _MOST_FLAWS: Final = 100  # the checks stop here, because a person does not read more at once
 _LONGEST: Final = 400  # characters of the message of a flaw
-_FEW: Final = 20  # names that a message lists
-_LONGEST_WORD: Final = 64  # characters of a word for which similar words are searched
 _DEEPEST: Final = 16  # nesting of tables and lists; the deepest valid key has 5 parts
 _LONG_KEY: Final = re.compile(
     rf"""(?<![A-Za-z0-9_-])(?:(?:"[^"\n]*+"|'[^'\n]*+'|[A-Za-z0-9_-]++)[ \t]*+\.[ \t]*+){{{_DEEPEST},}}"""
@@ -88,30 +86,6 @@ _FORMATS: Final = {
 }
 _COLON: Final = re.compile(r"\s*[\w.-]+\s*:")
 _TYPOGRAPHIC: Final = re.compile("[\u201c\u201d\u201e\u2018\u2019]")
-# Words for a key in other programs and in earlier versions -> the key.
-_SYNONYMS: Final = {
-    "repetitions": "blocks",
-    "repeats": "blocks",
-    "iterations": "blocks",
-    "duration": "measure",
-    "runtime": "measure",
-    "seconds": "measure",
-    "threads": "clients",
-    "connections": "clients",
-    "filesystems": "fs_setups",
-    "setups": "fs_setups",
-    "reference": "baseline",
-    "disk": "device",
-    "version": "bin",
-    "start": "run",
-    "list": "show",
-    "results": "show",
-    "status": "show",
-    "check": "doctor",
-    "pg": "postgres",
-    "percona": "mysql",
-}
-_CLOSE: Final = 0.7  # "ntfs" is not "btrfs" (0.67)
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 # Texts, comments, punctuation, and everything between them.
 _TOKEN: Final = re.compile(
@@ -340,42 +314,6 @@ def line_of(text: str, name: str) -> int | None:
     """Return the first line of a TOML text on which a key has that name; None without one."""
     lines = _Scanner(text.replace("\r\n", "\n")).scan()
     return next((line for key, line in lines.items() if key and key[-1] == name), None)
-
-
-def did_you_mean(word: str, names: Iterable[str]) -> str:
-    """Return `; did you mean "clients"?`; without a similar one the known words, or those that
-    begin alike, if they are few.
-    """
-    # A similar word, else all of them if they are few.
-    words = sorted(names)
-    beginning = word.partition("-")[0]
-    alike = [name for name in words if name.partition("-")[0] == beginning]
-    hint = near(word, words)
-    if hint:
-        return hint
-    if 0 < len(words) <= _FEW:
-        return f"; known: {', '.join(words)}"
-    if 0 < len(alike) <= _FEW and len(word) <= _LONGEST_WORD:
-        return f"; those of {beginning}: {', '.join(alike)}"
-    return ""
-
-
-def near(word: str, names: Sequence[str]) -> str:
-    """Return the hint for the name that differs in case or in a few letters, or has a synonym."""
-    if len(word) > _LONGEST_WORD:
-        return ""
-    lower = word.lower()
-    by_lower = {name.lower(): name for name in names}
-    meant = _SYNONYMS.get(lower)
-    if meant not in names:
-        meant = None
-        # Most letters are the same; in words of one length, fewer suffice.
-        for name in difflib.get_close_matches(lower, by_lower, n=1, cutoff=0.6):
-            ratio = difflib.SequenceMatcher(None, name, lower).ratio()
-            if ratio >= _CLOSE or len(lower) == len(name):
-                meant = by_lower[name]
-    meaning = ", the directory of a version's programs" if meant == "bin" else ""
-    return f'; did you mean "{meant}"{meaning}?' if meant else ""
 
 
 def _message(finding: Any) -> str:

@@ -15,9 +15,9 @@ from dbbench.compare.remarks import Remark, RemarkKind, remark
 from dbbench.compare.unpaired import ByHost, by_host, unpaired_rows
 from dbbench.compare.verdict import BEHIND, without_guard
 from dbbench.errors import EXIT_INCONCLUSIVE, EXIT_OK, EXIT_REGRESSION, UnknownName
+from dbbench.errors.similar_names import did_you_mean
 from dbbench.metrics.table import METRICS, Metric
 from dbbench.model import Cell, Scalar, Trial, Verdict, title_of
-from dbbench.plan.tomlfile import did_you_mean
 from dbbench.plan.variants import LIMIT
 from dbbench.report import pooling, sentences
 from dbbench.results import LoadedRun

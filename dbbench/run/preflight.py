@@ -18,6 +18,7 @@ from dbbench.drivers import PROGRAMS, sessions_of
 from dbbench.engines import ENGINES
 from dbbench.engines.serving import most_files
 from dbbench.engines.settings import FILES_OF, open_files, own_cache_bytes, reservation, word
+from dbbench.errors.similar_names import did_you_mean
 from dbbench.machine import cores, host, namespaces
 from dbbench.machine.host import tunables
 from dbbench.machine.limits import cgroup, throttle
@@ -25,7 +26,7 @@ from dbbench.model import Cell, EngineSpec, Phase, Plan, Settings
 from dbbench.plan import Expanded
 from dbbench.plan.request import PlanRequest
 from dbbench.plan.server_settings import settings_of
-from dbbench.plan.tomlfile import did_you_mean, line_of
+from dbbench.plan.tomlfile import line_of
 from dbbench.results import RunFolder
 from dbbench.results.journal import Journal
 from dbbench.run import disk_space, recover

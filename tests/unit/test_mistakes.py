@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dbbench import cli
-from dbbench.plan.tomlfile import did_you_mean
+from dbbench.errors.similar_names import did_you_mean
 from tests.support.files import write_file
 
 ZFS = ["zfs", "zfs-16k", "zfs-slog", *(f"name{number}" for number in range(20))]

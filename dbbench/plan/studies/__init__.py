@@ -16,9 +16,10 @@ from typing import Final
 
 from dbbench.engines.settings import numbers_of
 from dbbench.errors import ProgramMissing, UnknownName
+from dbbench.errors.similar_names import did_you_mean
 from dbbench.model import EngineName, Scalars
 from dbbench.model.base import STRICT
-from dbbench.plan.tomlfile import did_you_mean, read_as
+from dbbench.plan.tomlfile import read_as
 from dbbench.units import level_text
 
 SCALES: Final = ("tiny", "laptop", "full")

@@ -83,9 +83,10 @@ def command(
     folder = choose(root, request, new=False, name=None)
     if folder is not None:
         must_be_of(folder, request)
-    check_run(request, plan_file, root, folder, wipe)
-    search = Search(rate, 1000 * seconds_of(p99) if p99 else None)
+    # A bisection adds its trials one by one; it runs few of the plan's.
     empty = replace(request, expanded=request.expanded._replace(order=()))
+    check_run(empty, plan_file, root, folder, wipe)
+    search = Search(rate, 1000 * seconds_of(p99) if p99 else None)
     make = partial(create, root, empty, None)
     with begin(folder, root, request, make) as folder:
         begin_search(folder, search)

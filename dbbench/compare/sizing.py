@@ -19,10 +19,9 @@ MISSED: Final = 0.05  # of the rate
 SCATTER: Final = 3.0  # standard errors of a random schedule, of which a short window has more
 BUSY_PCT: Final = 90.0  # of all cores: more would not help a disk
 MOST_FAILED: Final = 3  # failed trials of a setup, after which it is given up
-_BOUNDS: Final = {
-    **dict.fromkeys(("iops", "mb_per_s", "burst_iops", "burst_s"), "higher"),
-    **dict.fromkeys(("read_ms", "write_ms", "flush_ms"), "lower"),
-}
+# What a larger disk has more of; of a delay it has less.
+_RATES: Final = ("iops", "mb_per_s", "burst_iops", "burst_s")
+_DELAYS: Final = ("read_ms", "write_ms", "flush_ms")
 
 
 @dataclass(frozen=True)
@@ -84,12 +83,12 @@ class Sized:
 def find_disorder(levels: Sequence[DeviceLimit]) -> tuple[DeviceLimit, DeviceLimit, str] | None:
     """Return the first neighbours of which the second is not the larger disk, and why; or None."""
     for smaller, larger in itertools.pairwise(levels):
-        for key, better in _BOUNDS.items():
+        for key in _RATES + _DELAYS:
             before = getattr(smaller, key)
             after = getattr(larger, key)
-            if before is None or after is None:
+            if before is None or after is None or before == after:
                 continue
-            if (after < before) if better == "higher" else (after > before):
+            if (key in _RATES) == (after < before):
                 return smaller, larger, f"{key} is {before:g}, then {after:g}"
     return None
 
@@ -130,17 +129,19 @@ def _level(cell: Cell, trials: Sequence[Trial], search: Search) -> VolumeLevel:
     assert limit is not None  # the command refuses plans without levels
     if not trials:
         return VolumeLevel(limit)
-    held = sum(_holds(trial, search) for trial in trials)
-    tps = [rate for trial in trials if (rate := trial.summary.get("tps")) is not None]
-    p99_ms = [time for trial in trials if (time := trial.summary.get("p99_ms")) is not None]
     return VolumeLevel(
         limit,
-        held,
+        sum(_holds(trial, search) for trial in trials),
         len(trials),
-        statistics.median(tps) if tps else None,
-        statistics.median(p99_ms) if p99_ms else None,
+        _median(trials, "tps"),
+        _median(trials, "p99_ms"),
         _instead(trials, search),
     )
+
+
+def _median(trials: Sequence[Trial], name: str) -> float | None:
+    values = [value for trial in trials if (value := trial.summary.get(name)) is not None]
+    return statistics.median(values) if values else None
 
 
 def _holds(trial: Trial, search: Search) -> bool:

@@ -149,11 +149,11 @@ def _limit_sentence(trial: Trial) -> str | None:
     for layer in (layer for layer in layers if layer["kind"] == "delay"):
         for kind in limit.asked.delays:
             measured.append(f"{number(float(layer[f'{kind}_measured_ms']))} ms more per {kind}")
-    by = f" by {limit.enforced}" if limit.enforced else ""
+    by = f", reads and writes each, by {limit.enforced}" if limit.enforced else ""
     shown = f"; measured: {', '.join(dict.fromkeys(measured))}" if measured else ", not measured"
     return (
-        f"the device is a model: reads and writes of each were limited to {limit.asked.text} "
-        f"each{by}{shown}. A constant delay has no tail, no neighbour and no burst"
+        f"the device is a model: {limit.asked.text}{by}{shown}. A constant delay has no tail, no "
+        "neighbour and no burst"
     )
 
 

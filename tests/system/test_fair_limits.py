@@ -137,7 +137,9 @@ def test_limits_of_the_device_are_enforced_measured_and_removed(dbbench: Any) ->
     assert slow["summary"]["tps_per_price"] == pytest.approx(slow["summary"]["tps"])
     assert slow["summary"]["tps"] < trials[2000]["summary"]["tps"]
     page = (dbbench.folder / "results/r/report.html").read_text()
-    assert "limited to 200 IOPS each by cgroup" in page and "tx/s per price" in page
+    assert (
+        "a model: 200 IOPS, reads and writes each, by cgroup" in page and "tx/s per price" in page
+    )
     assert not {"200", "2000"} & set(throttled().split())
 
 

@@ -5,6 +5,7 @@ transaction.
 from __future__ import annotations
 
 import contextlib
+import io
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -156,7 +157,8 @@ def find_conflicts(job: str) -> Iterator[tuple[int, str]]:
     files, sections whose names are paths, because fio derives the names of files from them, and
     options whose names are unknown: fio inserts variables also there.
     """
-    for number, line in enumerate(job.splitlines(), 1):
+    # `splitlines` would end a line also where fio goes on, for example at a form feed.
+    for number, line in enumerate(io.StringIO(job, newline=None), 1):
         section = _SECTION.match(line)
         option = _OPTION.match(line)
         if len(line.encode()) > _MOST_LINE_BYTES:

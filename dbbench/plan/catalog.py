@@ -252,8 +252,12 @@ def _check_script(document: Document, key: Key, file: str) -> None:
         document.flaw(key, text)
     folder = document.path.parent.resolve()
     path = folder / file
-    if path.exists() and not path.resolve().is_relative_to(folder):
+    # also one that is not there: a driver would look for it from another directory
+    if not path.resolve().is_relative_to(folder):
         document.flaw(key, f'"{file}" is not beneath the directory of this file')
+    # the names of sysbench's own scripts have no ending
+    elif "." in file and not (path.is_file() or (data_folder() / "workloads" / file).is_file()):
+        document.flaw(key, f'"{file}" is not a file, here or among the workloads of dbbench')
 
 
 def _check_workload(document: Document, workload: Workload) -> None:

@@ -177,11 +177,15 @@ def test_a_script_lies_beneath_the_workloads_directory(folder: Path, tmp_path: P
     elsewhere.write_text("SELECT 'secret';\n")
     (folder / "workloads/link.sql").symlink_to(elsewhere)
     (folder / "workloads/below").mkdir()
+    os.mkfifo(folder / "workloads/fifo.sql")
     (folder / "workloads/below/own.sql").write_text("SELECT 1;\n")
     for script, message in (
         (os.path.relpath(elsewhere, folder / "workloads"), "is not beneath the directory"),
         (str(elsewhere), "is not beneath the directory"),
         ("link.sql", "is not beneath the directory"),
+        ("../missing.sql", "is not beneath the directory"),
+        ("missing.sql", "is not a file"),
+        ("fifo.sql", "is not a file"),
         ("below/own.sql", ""),
     ):
         (folder / "workloads/own.toml").write_text(WORKLOAD.replace("own.sql", script))
@@ -233,6 +237,8 @@ def test_a_fio_job_that_decides_what_the_trial_decides(folder: Path) -> None:
         # fio does not need the bracket, and takes the last character away
         ("[../dev/shm/xy", r"\[\.\./dev/shm/xy\]"),
         ("[a]/../x]", r"\[a\]/\.\./x\]"),
+        # fio's line does not end at a form feed
+        ("[a\fx=/../../x]", r"\[a\fx=/\.\./\.\./x\]"),
     ):
         (folder / "workloads/own.fio").write_text(f"{job}{line}\n")
         with pytest.raises(PlanInvalid, match=rf"run programs .* remove own\.fio:8 {content}$"):

@@ -17,7 +17,6 @@ from dbbench.units import group_by
 
 MISSED: Final = 0.05  # of the rate
 SCATTER: Final = 3.0  # standard errors of a random schedule, of which a short window has more
-BUSY_PCT: Final = 90.0  # of all cores: more would not help a disk
 MOST_FAILED: Final = 3  # failed trials of a setup, after which it is given up
 # What a larger disk has more of; of a delay it has less.
 _RATES: Final = ("iops", "mb_per_s", "burst_iops", "burst_s")
@@ -163,12 +162,8 @@ def _instead(trials: Sequence[Trial], search: Search) -> str:
     # Sessions were free for a rate that did not come.
     if word == "client" or (too_slow and word == "rate"):
         return "client"
-    # The CPU time includes that of other processes, which W012 reports.
-    alone = [trial for trial in trials if all(warning.id != "W012" for warning in trial.warnings)]
-    busy = sum((trial.summary.get("cpu_pct") or 0.0) > BUSY_PCT for trial in alone)
-    if word == "CPU" or 2 * busy > len(trials):
-        return "CPU"
     # For example, the disk below the model is slower.
-    if too_slow and not any(map(time_layers.is_full, trials)):
+    is_full = any(map(time_layers.is_full, trials))
+    if word == "CPU" or (too_slow and not is_full):
         return word
     return ""

@@ -141,34 +141,27 @@ def test_the_client_is_named_as_the_limit(last: int, named: bool) -> None:
     assert (text in " ".join(section.sentences)) is named
 
 
-@pytest.mark.parametrize(("warnings", "named"), [((), True), (("W012",), False)])
-def test_the_cpu_is_named_if_the_trials_used_it_alone(
-    warnings: tuple[str, ...], named: bool
-) -> None:
-    """`cpu_pct` includes the time of other processes."""
-    run, trials = measured(run_of(), lambda *_: False)
-    listed = tuple(TrialWarning(name, "") for name in warnings)
-    for name, trial in trials.items():
-        summary = {**trial.summary, "cpu_pct": 95.0}
-        trials[name] = replace(trial, summary=summary, warnings=listed)
-    (each,) = sizing.size_setups(run, trials)
-    assert (each.levels[-1].instead == "CPU") is named
-
-
 @pytest.mark.parametrize(
-    ("iops", "client", "what"),
-    [(50.0, 0.2, "the log flush"), (99.0, 0.2, ""), (50.0, 0.8, "the client")],
+    ("iops", "shares", "what"),
+    [
+        (50.0, {"client": 0.2, "log": 0.8}, "log flush"),
+        (99.0, {"client": 0.2, "log": 0.8}, ""),
+        (50.0, {"client": 0.8, "log": 0.2}, "client"),
+        (50.0, {"cpu": 0.4, "queue": 0.3, "log": 0.3}, "CPU"),
+    ],
 )
-def test_a_limit_that_was_not_reached_is_said(iops: float, client: float, what: str) -> None:
+def test_a_limit_that_was_not_reached_is_said(
+    iops: float, shares: dict[str, float], what: str
+) -> None:
     """Nor is the device the limit if sessions were free while the rate was missed."""
     run, trials = measured(run_of(), lambda *_: False)
     rates = CeilingFacts(rates=(DeviceRate("writes", "IOPS", iops, False),))
-    time = TimeFacts(shares={"client": client, "log": 1 - client})
+    time = TimeFacts(shares=shares)
     facts: dict[str, Any] = {"ceiling": rates, "time": time, "parameters": {"rate": 1000}}
     limit = LimitFacts(DeviceLimit(iops=100))
     trials = {name: replace(trial, limit=limit, **facts) for name, trial in trials.items()}
     (section,) = sections(loaded(run, trials))
-    cause = f"At L6, {what} limited ext4, not the model: a larger volume may not help."
+    cause = f"At L6, the {what} limited ext4, not the model: a larger volume may not help."
     assert section.sentences[1:] == ((cause,) if what else ())
 
 

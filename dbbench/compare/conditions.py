@@ -133,7 +133,8 @@ def _ceiling_sentence(trial: Trial) -> str | None:
     )
 
 
-def _limit_sentence(trial: Trial) -> str | None:
+def limit_sentence(trial: Trial) -> str | None:
+    """Return what the device was a model of, with what was measured; None without a limit."""
     limit = trial.limit
     if limit is None:
         return None
@@ -227,7 +228,7 @@ CONDITIONS: Final = (
     Condition(
         "limit of each device",
         lambda trial: f"model: {trial.limit.asked.text}" if trial.limit else None,
-        _limit_sentence,
+        limit_sentence,
     ),
     Condition("rate of the bare device", sentence=_ceiling_sentence),
     Condition("online discard", _online_discard),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from dbbench.compare.conditions import limit_sentence
 from dbbench.engines import profile_of
 from dbbench.metrics.histogram import PERCENTILES, percentile_ms
 from dbbench.metrics.table import METRICS
@@ -46,6 +47,8 @@ def trial_text(trial: Trial, run: LoadedRun) -> Iterator[str]:
     if trial.error is not None:
         yield f"  error {trial.error.id} in {trial.error.phase or '?'}: {trial.error.text}"
     yield from _filesystem(trial)
+    if model := limit_sentence(trial):
+        yield f"  {model}"
 
     # How long it took, and what it measured.
     yield "  phases  " + "  ".join(f"{p.name} {time_text(p.seconds)}" for p in trial.phases)

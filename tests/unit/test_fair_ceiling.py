@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from dbbench.compare.conditions import limit_sentence
 from dbbench.metrics.series import Series
 from dbbench.model import (
     CeilingFacts,
@@ -280,3 +281,26 @@ def test_a_delay_that_single_ios_do_not_have_is_reported(
     texts = [warning.text for warning in device_rates.other_delay(volume)]
     assert len(texts) == bool(expected)
     assert "".join(texts).endswith(expected)
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (
+            LimitFacts(DeviceLimit(flush_ms=5)),
+            "the device is a model: flush +5 ms; measured: 9.80 ms more per flush. ",
+        ),
+        (
+            LimitFacts(DeviceLimit(iops=200), "cgroup v1"),
+            "the device is a model: 200 IOPS, reads and writes each, by cgroup v1, not measured. ",
+        ),
+        (None, ""),
+    ],
+)
+def test_a_model_is_shown_with_what_was_measured(limit: LimitFacts | None, expected: str) -> None:
+    """A delay that the kernel makes longer stands next to the one that was asked for."""
+    layer = {"kind": "delay", "flush_measured_ms": 9.8}
+    volume = FilesystemFacts("ext4", layers=(layer,) if limit and limit.asked.delays else ())
+    of = trial("ext4", 1, 100.0, limit=limit, filesystem=volume)
+    sentence = plain_text(limit_sentence(of) or "")
+    assert sentence.startswith(expected) and bool(sentence) == bool(expected)

@@ -226,7 +226,7 @@ def foreign_load(before: LoadReading, after: LoadReading) -> HostLoad:
     kernel_s: dict[str, float] = {}
     for process, cpu_s in _each(before.kernel, after.kernel):
         name, slash, _ = process.name.partition("/")
-        name = name if slash else name.rstrip(string.digits)
+        name = name if slash else name.rstrip(string.digits + ".")
         kernel_s[name] = kernel_s.get(name, 0.0) + cpu_s
     total = after.cpu.total_s - before.cpu.total_s
     return HostLoad(

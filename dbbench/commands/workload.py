@@ -17,7 +17,7 @@ from dbbench.errors import ScriptInvalid
 from dbbench.model import Json, Workload, plain
 from dbbench.model.base import NAME
 from dbbench.plan.catalog import catalog, parameters
-from dbbench.report.text import put, put_json, put_table
+from dbbench.report.text import put, put_json, put_paragraph, put_table
 from dbbench.units import count, one_line, percent
 
 if TYPE_CHECKING:
@@ -203,10 +203,10 @@ def _tell(
             put(f"{group}: {_share(*shares[group])}")
             _put_statements(rows[group])
     kept = count(len(recording.in_workload), "statement")
-    put(f"{output}: {kept}. {_share(*shares[REPRODUCED])} are reproduced as recorded.")
+    put_paragraph(f"{output}: {kept}. {_share(*shares[REPRODUCED])} are reproduced as recorded.")
     if rows[APPROXIMATED]:
-        put(f"{_share(*shares[APPROXIMATED])} are approximated: see `why`.")
-    put(
+        put_paragraph(f"{_share(*shares[APPROXIMATED])} are approximated: see `why`.")
+    put_paragraph(
         f'Use it in a plan:  [[workload]] name = "{output.stem}",  then  dbbench --path '
         f"{output.parent.parent} run PLAN"
     )

@@ -135,7 +135,8 @@ def other_delay(volume: FilesystemFacts) -> Iterator[TrialWarning]:
     cache = volume.queue.get("write_cache")
     for layer in volume.layers:
         if layer["kind"] == "delay" and (texts := list(delay.deviations(layer, cache))):
-            yield TrialWarning("W157", "; ".join(texts))
+            # It measured another disk than the plan's.
+            yield TrialWarning("W157", "; ".join(texts), suspect=True)
 
 
 def with_rates(

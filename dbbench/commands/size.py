@@ -67,6 +67,7 @@ def command(
     from dbbench.plan.forecast import recall
     from dbbench.plan.narrowing import Narrowing, at_rate
     from dbbench.plan.request import able, load_request
+    from dbbench.plan.variants import device_limits
     from dbbench.run.create import begin_search, choose, create, deaths, must_be_of
     from dbbench.run.preflight import check_run
     from dbbench.run.queue import begin
@@ -83,9 +84,13 @@ def command(
     folder = choose(root, request, new=False, name=None)
     if folder is not None:
         must_be_of(folder, request)
-    # A bisection adds its trials one by one; it runs few of the plan's.
+    # A bisection runs few of the plan's trials, so that it needs less space than all of them.
+    levels = len(device_limits(request.plan))
+    searches = len(request.expanded.cells) // levels
+    most = searches * (levels.bit_length() + 2 * request.plan.blocks)
+    searched = request.expanded._replace(order=request.expanded.order[:most])
+    check_run(replace(request, expanded=searched), plan_file, root, folder, wipe)
     empty = replace(request, expanded=request.expanded._replace(order=()))
-    check_run(empty, plan_file, root, folder, wipe)
     search = Search(rate, 1000 * seconds_of(p99) if p99 else None)
     make = partial(create, root, empty, None)
     with begin(folder, root, request, make) as folder:

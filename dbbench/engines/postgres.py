@@ -505,11 +505,17 @@ def check(datadir: Path, settings: Settings, place: Place) -> str:
             "--jobs=2",
             "--no-dependent-toast",
         ]
-        # it reads what may be damaged
-        done = process.run(argv, timeout_s=CHECK_S, ok=(0, 1, 2), as_user=account())
-    refuse_corrupt(
-        "pg_amcheck", (done.stdout + done.stderr).splitlines() if done.returncode else []
-    )
+        faults = []
+        # Status 2 is damage; 1 says that it could not look, unless what it read ended the server.
+        try:
+            done = process.run(argv, timeout_s=CHECK_S, ok=(0, 2), as_user=account())
+            if done.returncode:
+                faults = (done.stdout + done.stderr).splitlines()
+        except CommandFailed as error:
+            if server.alive():
+                raise
+            faults = str(error).splitlines()
+    refuse_corrupt("pg_amcheck", faults)
     return f"{blocks}; pg_amcheck"
 
 
@@ -538,8 +544,8 @@ def check_running(server: Server) -> None:
     import psycopg2
 
     assert isinstance(server, PostgresServer)
-    try:
-        with cursor_of(server) as cursor:
+    with cursor_of(server) as cursor:
+        try:
             cursor.execute(_CAN_CHECK)
             if cursor.fetchone()[0]:
                 cursor.execute(_BTREES)
@@ -547,8 +553,8 @@ def check_running(server: Server) -> None:
                 refuse_corrupt(
                     "amcheck", [": ".join(map(str, fault)) for fault in cursor.fetchall()]
                 )
-    except psycopg2.Error as error:  # bt_index_check raises what it finds
-        refuse_corrupt("amcheck", str(error).splitlines() or [repr(error)])
+        except psycopg2.Error as error:  # bt_index_check raises what it finds
+            refuse_corrupt("amcheck", str(error).splitlines() or [repr(error)])
 
 
 def backup(server: Server, room: Path) -> list[str] | str:

@@ -18,7 +18,13 @@ import pytest
 from dbbench.engines.port import ChecksData, Server
 from dbbench.engines.serving import grown_between
 from dbbench.engines.settings import EVERY_VERSION, numbers_of
-from dbbench.errors import DataCorrupt, EngineDied, EngineStartFailed, SettingRefused
+from dbbench.errors import (
+    CommandFailed,
+    DataCorrupt,
+    EngineDied,
+    EngineStartFailed,
+    SettingRefused,
+)
 from dbbench.model import Durability, merge_settings
 from tests.support.servers import query
 from tests.system.engines.conftest import ROWS, Case
@@ -304,6 +310,18 @@ def test_a_flipped_byte_is_found(case: Case, what: str) -> None:
         case.engine.check_pages(case.datadir, case.settings(), case.place)
     with pytest.raises(DataCorrupt):
         case.check()
+
+
+@pytest.mark.parametrize("case", ["postgres"], indirect=True)
+def test_a_check_without_a_connection_says_nothing_about_the_data(case: Case) -> None:
+    """pg_amcheck needs two sessions. A server that admits only one refuses the second: the check has
+    failed, and the data are not called corrupt.
+    """
+    one = {"max_connections": "1", "superuser_reserved_connections": "0"}
+    settings = case.settings(**one)
+    with pytest.raises(CommandFailed, match="too many clients"):
+        case.engine.check(case.datadir, settings, case.place)
+    assert "pg_amcheck" in case.check()
 
 
 def _somewhere_in(case: Case, what: str, server: Server) -> tuple[Path, int]:

@@ -196,7 +196,7 @@ def as_markdown(verdicts: Verdicts) -> str:
     parts += [f"- {text}" for text in _factor_lines(verdicts)]
     parts += [f"- {text}" for text in verdicts.findings]
     if verdicts.runs:
-        parts.append(f"- {trial_counts(verdicts.runs).text}.")
+        parts.append(f"- {_trials_text(verdicts)}")
     return "\n".join(parts).rstrip() + "\n"
 
 
@@ -210,7 +210,16 @@ def put_tables(verdicts: Verdicts, details: bool = False) -> None:
         put("These runs have no results to compare.")
     if verdicts.runs:
         put()
-        put_paragraph(f"{trial_counts(verdicts.runs).text}.")
+        put_paragraph(_trials_text(verdicts))
+
+
+def _trials_text(verdicts: Verdicts) -> str:
+    """Return how many trials count: those of all tests, of which a metric may have hidden some."""
+    text = f"{trial_counts(verdicts.runs).text}."
+    tests = groups([trial for run in verdicts.runs for trial in run.trials])
+    if verdicts.tables and len({table.group for table in verdicts.tables}) < len(tests):
+        return f"In all {len(tests)} tests, {text}"
+    return text
 
 
 def _put_results(verdicts: Verdicts, details: bool) -> None:

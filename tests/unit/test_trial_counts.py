@@ -13,6 +13,7 @@ from dbbench.report.exports import export
 from dbbench.report.page.groups import groups
 from dbbench.report.page.headline import verdict
 from dbbench.report.trial_counts import TrialCounts, trial_counts
+from dbbench.report.verdict_table import put_tables
 from dbbench.report.verdicts import verdicts
 
 DISTURBED = "ext4.postgres.pgbench-tpcb-b2-a1"
@@ -56,3 +57,14 @@ def test_each_output_has_the_same_counts(tmp_path: Path) -> None:
     assert f"- {text}." in export("markdown", judged)
     assert f'name="trials" value="{text}"' in export("junit", judged)
     assert '"used": 8' in export("json", judged)
+
+
+def test_a_metric_that_hides_tests_does_not_seem_to_hide_their_trials(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The scan has no p95 latency, so its table is not there; its trials count all the same."""
+    run = synthetic.loaded(tmp_path, Shape())
+    put_tables(verdicts([run], metric="p95_ms"))
+    assert capsys.readouterr().out.endswith("\nIn all 3 tests, 27 trials count.\n")
+    put_tables(verdicts([run]))
+    assert capsys.readouterr().out.endswith("\n27 trials count.\n")

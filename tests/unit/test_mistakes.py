@@ -86,6 +86,14 @@ def test_a_value_of_a_plan_begins_no_line_of_a_message(
     assert words in printed("plan", str(write_file(folder / "plan.toml", text)), code=2)
 
 
+def test_a_misspelt_name_of_a_workload_is_one_error(folder: Path, printed: Any) -> None:
+    """Without its name, the other keys of a workload cannot be checked; the misspelt one is."""
+    text = LOOP.replace('name = "scan"', 'nam = "scan"\nclients = 1')
+    words = printed("plan", str(write_file(folder / "plan.toml", text)), code=2)
+    assert "has an error:" in words
+    assert 'plan.toml:6  unknown key "nam"; did you mean "name"?' in words
+
+
 @pytest.mark.parametrize(
     ("at", "words", "code"),
     [

@@ -53,18 +53,24 @@ def did_you_mean(word: str, names: Iterable[str]) -> str:
 
 
 def near(word: str, names: Sequence[str]) -> str:
-    """Return the hint for the name that differs in case or in a few letters, or has a synonym."""
+    """Return the hint for a similar name; "" without one."""
+    name = nearest(word, names)
+    meaning = ", the directory of a version's programs" if name == "bin" else ""
+    return f'; did you mean "{name}"{meaning}?' if name else ""
+
+
+def nearest(word: str, names: Sequence[str]) -> str | None:
+    """Return the name that differs in case or in a few letters, or has a synonym."""
     if len(word) > _LONGEST_WORD:
-        return ""
+        return None
     lower = word.lower()
     by_lower = {name.lower(): name for name in names}
-    meant = _SYNONYMS.get(lower)
-    if meant not in names:
-        meant = None
-        # Most letters are the same; in words of one length, fewer suffice.
-        for name in difflib.get_close_matches(lower, by_lower, n=1, cutoff=0.6):
-            ratio = difflib.SequenceMatcher(None, name, lower).ratio()
-            if ratio >= _CLOSE or len(lower) == len(name):
-                meant = by_lower[name]
-    meaning = ", the directory of a version's programs" if meant == "bin" else ""
-    return f'; did you mean "{meant}"{meaning}?' if meant else ""
+    synonym = _SYNONYMS.get(lower)
+    if synonym in names:
+        return synonym
+    # Most letters are the same; in words of one length, fewer suffice.
+    for name in difflib.get_close_matches(lower, by_lower, n=1, cutoff=0.6):
+        ratio = difflib.SequenceMatcher(None, name, lower).ratio()
+        if ratio >= _CLOSE or len(lower) == len(name):
+            return by_lower[name]
+    return None

@@ -17,7 +17,7 @@ from dbbench.engines import ENGINES, SERVERS, profile_of
 from dbbench.engines.port import Profile
 from dbbench.engines.settings import LOOSE, reservation, respelt_size
 from dbbench.errors import FileUnreadable, PlanInvalid
-from dbbench.errors.similar_names import did_you_mean, near
+from dbbench.errors.similar_names import did_you_mean, nearest
 from dbbench.machine import cores, ownership
 from dbbench.model import DROPPED, EngineSpec, Plan, Scalar, Workload, WorkloadSpec, spelt
 from dbbench.model.base import NAME, NAME_RULE
@@ -49,8 +49,8 @@ def load(path: Path, catalog: Catalog) -> Plan:
         if error.remedy is None and not os.path.lexists(path):
             error.remedy = "Write a plan with:  dbbench init"
             plans = [str(other) for other in path.parent.glob("*.toml")]
-            if hint := near(str(path.with_suffix(".toml")), plans):
-                error.remedy = hint.replace("; d", "D", 1)
+            if meant := nearest(str(path.with_suffix(".toml")), plans):
+                error.remedy = f'Did you mean "{meant}"?'
         raise
     draft = PlanDraft(document, catalog)
     _check(draft)

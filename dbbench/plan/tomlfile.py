@@ -27,7 +27,7 @@ from pydantic.fields import FieldInfo
 
 from dbbench.engines import ENGINES
 from dbbench.errors import PlanInvalid
-from dbbench.errors.similar_names import did_you_mean, near
+from dbbench.errors.similar_names import did_you_mean, near, nearest
 from dbbench.model.base import adapter
 from dbbench.model.plan import LEAST_BYTES, NO_KEY, Plan
 from dbbench.results.fileio import given_text
@@ -297,7 +297,7 @@ def _note_findings(
         if finding["type"] == "missing":
             beside = [key[-1] for key, _ in document.flaws if key[:-1] == place[:-1]]
             # a misspelt key is one error
-            if not any(near(str(name), [str(place[-1])]) for name in beside):
+            if not any(nearest(str(name), [str(place[-1])]) for name in beside):
                 document.flaw(place[:-1], f'"{place[-1]}" is missing')
         # `_unknown_keys` notes these
         elif finding["type"] not in ("extra_forbidden", "unexpected_keyword_argument"):

@@ -12,7 +12,7 @@ from typing import Any, Final
 from dbbench.datasets import generated, sources, tpcc
 from dbbench.engines import profile_of
 from dbbench.errors import PlanInvalid, UnknownName
-from dbbench.errors.similar_names import near
+from dbbench.errors.similar_names import nearest
 from dbbench.model import Dataset, Json, Parameter, Scalar, Scalars, Workload, WorkloadSpec
 from dbbench.model.base import SIZE_PARAMETERS
 from dbbench.plan.catalog import Catalog, convert_value, parameters
@@ -58,7 +58,7 @@ def read_workload(
     # The keys that every workload has; the rest are its own parameters.
     common = {name: item[name] for name in _COMMON if name in item}
     if "name" not in item:  # it may be there, but misspelt
-        common |= {name: value for name, value in item.items() if near(name, ["name"])}
+        common |= {name: value for name, value in item.items() if nearest(name, ["name"])}
     spec = convert(document, WorkloadSpec, common, key)
     try:
         workload = catalog.workload(str(item["name"])) if "name" in item else None

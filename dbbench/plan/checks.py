@@ -173,7 +173,7 @@ def _check_dataset(draft: PlanDraft, key: Key) -> None:
             try:
                 generated.fill_in(dataset, engine.name)
             except PlanInvalid as error:
-                draft.document.flaw(key, error.evidence)
+                draft.document.flaw_elsewhere(key, error)
 
 
 def _check_engine(draft: PlanDraft, key: Key, engine: EngineSpec) -> None:

@@ -152,7 +152,7 @@ def _setup(
     try:
         return setup()
     except (UnknownName, PlanInvalid) as error:
-        document.flaw(key, error.evidence)
+        document.flaw_elsewhere(key, error)
         return None
 
 

@@ -26,7 +26,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from dbbench.engines import ENGINES
-from dbbench.errors import PlanInvalid
+from dbbench.errors import DbbenchError, PlanInvalid
 from dbbench.errors.similar_names import did_you_mean, near, nearest
 from dbbench.model.base import adapter
 from dbbench.model.plan import LEAST_BYTES, NO_KEY, Plan
@@ -128,6 +128,11 @@ class Document:
             self.flaws.append((key, text))
         if len(self.flaws) >= _MOST_FLAWS:
             self.finish()
+
+    def flaw_elsewhere(self, key: Key, error: DbbenchError) -> None:
+        """Note the error of another file, whose lines become one."""
+        first, *lines = error.evidence.split("\n  ")
+        self.flaw(key, f"{first} {'; '.join(lines)}".strip())
 
     def finish(self) -> None:
         """Raise PlanInvalid with every error in the order of the file, if there is any."""
@@ -295,7 +300,7 @@ def _note_findings(
     for finding in error.errors():
         place = (*table, *finding["loc"])
         if finding["type"] == "missing":
-            beside = [key[-1] for key, _ in document.flaws if key[:-1] == place[:-1]]
+            beside = [key[-1] for key, _ in document.flaws if key and key[:-1] == place[:-1]]
             # a misspelt key is one error
             if not any(nearest(str(name), [str(place[-1])]) for name in beside):
                 document.flaw(place[:-1], f'"{place[-1]}" is missing')

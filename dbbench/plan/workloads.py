@@ -63,7 +63,7 @@ def read_workload(
     try:
         workload = catalog.workload(str(item["name"])) if "name" in item else None
     except (UnknownName, PlanInvalid) as error:
-        document.flaw((*key, "name"), error.evidence)
+        document.flaw_elsewhere((*key, "name"), error)
         return None
     if spec is None or workload is None:
         return None

@@ -90,6 +90,23 @@ def test_all_flaws_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     ]
 
 
+def test_several_keys_are_missing_beside_an_unknown_one(tmp_path: Path) -> None:
+    """None of them is similar to it, so that all are named."""
+
+    @dataclass(frozen=True)
+    class Needed:
+        title: str
+        driver: str
+
+    document = written(tmp_path, "bla = 3\n")
+    assert convert(document, Needed, document.data) is None
+    assert [text.partition(";")[0] for _, text in document.flaws] == [
+        'unknown key "bla"',
+        '"title" is missing',
+        '"driver" is missing',
+    ]
+
+
 def test_what_cannot_be_read_is_an_error_with_an_id(tmp_path: Path) -> None:
     """A missing file, a folder, bytes that are no text; tomllib's own complaint has file:line in
     front.

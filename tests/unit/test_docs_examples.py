@@ -144,6 +144,8 @@ def test_data_files_in_documents_load(tmp_path: Path) -> None:
         path = tmp_path / name[1]
         path.parent.mkdir(exist_ok=True)
         path.write_text(block, encoding="utf-8")
+        for script in re.findall(r'^script += "(.+)"', block, re.MULTILINE):
+            (path.parent / script).touch()
     own = catalog.catalog([tmp_path])
     for path in tmp_path.glob("fs_setups/*.toml"):
         assert own.setup(path.stem).name == path.stem

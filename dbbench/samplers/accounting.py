@@ -10,6 +10,7 @@ import os
 import resource
 import stat
 import time
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from threading import Event
@@ -33,7 +34,9 @@ from dbbench.storage.devices.used import is_for_writing
 
 _EVERY_S: Final = 1.0
 # readings in which the open files are listed: thousands of descriptors would disturb each second
-_LOOKS: Final = 2
+_LOOKS: Final = 4
+# of them, in which a file is open: a program that starts opens others for a moment
+_SEEN: Final = 2
 
 
 class CpuClock:
@@ -203,8 +206,9 @@ class TaskClock:
         self._roots = (*client, *self._server)
         self._proc = proc
         self._places = [os.path.realpath(place) for place in places]
-        # open files outside of `places`, in each of the first readings
-        self._outside: list[set[str]] = []
+        # open files outside of `places`, with the number of looks in which they were open
+        self._outside = Counter[str]()
+        self._looks = 0
         self._family = ProcessFamily(proc)
         # by thread id and start time, at the last reading
         self._turns: dict[tuple[int, int], CpuTurns] | None = None
@@ -249,21 +253,20 @@ class TaskClock:
 
         # Open files and memory: of the server, if there is one.
         server = below(self._server, ours)
-        if self._places and len(self._outside) < _LOOKS:
+        if self._places and self._looks < _LOOKS:
             pids = server if self._server else ours
             files = files_elsewhere(pids, self._places, bool(self._server), self._proc)
-            self._outside.append(files)
+            self._outside.update(files)
+            self._looks += 1
         memory = _memory_bytes(server, self._proc)
         if memory is not None:
             self.server_bytes = max(memory, self.server_bytes or 0)
 
     def elsewhere(self) -> set[str]:
-        """Return the files outside of `places` that were open in the first readings; a program that
-        starts opens others for a moment.
+        """Return the files outside of `places` that were open in two of the first readings: on a busy
+        machine, a load begins only after the first of them.
         """
-        if len(self._outside) < _LOOKS:
-            return set()
-        return set.intersection(*self._outside)
+        return {file for file, times in self._outside.items() if times >= _SEEN}
 
     def client_threads(self) -> dict[str, float]:
         """Return how many threads of the load generator had a CPU ("cpu") or waited for one ("queue"),

@@ -81,12 +81,15 @@ def test_a_failed_flush_ends_postgres_and_loses_no_commit() -> None:
 
 @pytest.mark.needs("mkfs.xfs", "fs:xfs", "engine:mariadb")
 def test_a_write_that_a_disk_loses_is_a_lost_commit() -> None:
-    """Planted: it is acknowledged and not carried out, which no server can notice."""
+    """Planted: it is acknowledged and not carried out, which no server can notice. Whether a commit
+    or a part of a page is missing afterwards depends on what the third write was.
+    """
     shipped("xfs")
     with lab_of("xfs", "mariadb") as (lab, base):
         counts = outcomes(lab, base, f"lose write 3 with {MARK}")
     assert words(counts)[GIVEN] is HarmOutcome.NOBODY, counts
-    assert words(counts)[f"after {GIVEN}"] in (HarmOutcome.LOST, HarmOutcome.UNRECOVERED), counts
+    harmed = (HarmOutcome.LOST, HarmOutcome.TORN, HarmOutcome.UNRECOVERED)
+    assert words(counts)[f"after {GIVEN}"] in harmed, counts
 
 
 @POSTGRES

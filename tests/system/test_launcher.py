@@ -56,6 +56,8 @@ def test_ctrl_c_within_a_callback_is_not_lost() -> None:
     """Python drops the exception there; the command ends all the same, without a traceback."""
     code = """
 import signal, sys, time, weakref
+signal.signal(signal.SIGINT, signal.default_int_handler)  # nohup may have it ignored
+
 from dbbench import __main__, cli
 
 class Thing: ...

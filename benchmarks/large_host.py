@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from dbbench.errors import EXIT_OK, EXIT_REFUSED, EXIT_USAGE
+
 DISKS: Final = 200
 MOUNTS: Final = 2_000
 PROCESSES: Final = 30_000
@@ -48,19 +50,21 @@ def _cpu_s() -> float:
 
 
 def measure(words: list[str], rounds: int) -> Cost:
-    """Run a command of dbbench; return its cost. Its exit status does not count: a host of this
-    kind may lack something.
+    """Run a command of dbbench; return its cost. A host may lack something (exit status 2 or 5),
+    but an error would be quick. Raises SystemExit.
     """
     walls = []
     cpus = []
     for _ in range(rounds):
         cpu_before = _cpu_s()
         began = time.perf_counter()
-        subprocess.run(
+        done = subprocess.run(
             [sys.executable, "-m", "dbbench", *words],
             check=False,
             stdout=subprocess.DEVNULL,
         )
+        if done.returncode not in (EXIT_OK, EXIT_USAGE, EXIT_REFUSED):
+            sys.exit(f"dbbench {words[0]} ended with status {done.returncode}")
         walls.append(time.perf_counter() - began)
         cpus.append(_cpu_s() - cpu_before)
     return Cost(statistics.median(walls), statistics.median(cpus))
@@ -80,7 +84,8 @@ def disks(folder: Path) -> Iterator[None]:
             devices.append(device.strip())
         yield
     finally:
-        subprocess.run(["losetup", "--detach", *devices], check=True)
+        if devices:
+            subprocess.run(["losetup", "--detach", *devices], check=True)
 
 
 @contextlib.contextmanager

@@ -85,9 +85,10 @@ def find_disorder(levels: Sequence[DeviceLimit]) -> tuple[DeviceLimit, DeviceLim
         for key in _RATES + _DELAYS:
             before = getattr(smaller, key)
             after = getattr(larger, key)
-            if before is None or after is None or before == after:
+            if before is None or after is None:
                 continue
-            if (key in _RATES) == (after < before):
+            is_smaller = after < before if key in _RATES else after > before
+            if is_smaller:
                 return smaller, larger, f"{key} is {before:g}, then {after:g}"
     return None
 

@@ -10,6 +10,7 @@ from dbbench.compare.pairing import pairs_of
 from dbbench.model import TimeFacts, TimeLayer, Trial
 
 # One word for what limits a setup, by the layers in which most of the time is spent.
+# The last one that has more than half of the time is named: with a used up quota, the CPU.
 LIMITS: Final = {
     "log flush": (TimeLayer.LOG,),
     "device": (TimeLayer.READ, TimeLayer.WRITE, TimeLayer.FILESYSTEM),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -68,6 +67,8 @@ def nearest(word: str, names: Sequence[str]) -> str | None:
     synonym = _SYNONYMS.get(lower)
     if synonym in names:
         return synonym
+    import difflib  # 2 ms, which only a mistake needs
+
     # Most letters are the same; in words of one length, fewer suffice.
     for name in difflib.get_close_matches(lower, by_lower, n=1, cutoff=0.6):
         ratio = difflib.SequenceMatcher(None, name, lower).ratio()

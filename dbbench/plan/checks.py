@@ -48,9 +48,10 @@ def load(path: Path, catalog: Catalog) -> Plan:
     except FileUnreadable as error:
         if error.remedy is None and not os.path.lexists(path):
             error.remedy = "Write a plan with:  dbbench init"
-            plans = [str(other) for other in path.parent.glob("*.toml")]
-            if meant := nearest(str(path.with_suffix(".toml")), plans):
-                error.remedy = f'Did you mean "{meant}"?'
+            # Only the names: what two paths have in common makes them no more alike.
+            plans = {other.stem: other for other in path.parent.glob("*.toml")}
+            if meant := nearest(path.stem, list(plans)):
+                error.remedy = f'Did you mean "{plans[meant]}"?'
         raise
     draft = PlanDraft(document, catalog)
     _check(draft)
@@ -173,7 +174,7 @@ def _check_dataset(draft: PlanDraft, key: Key) -> None:
             try:
                 generated.fill_in(dataset, engine.name)
             except PlanInvalid as error:
-                draft.document.flaw_elsewhere(key, error)
+                draft.document.flaw(key, error.evidence)
 
 
 def _check_engine(draft: PlanDraft, key: Key, engine: EngineSpec) -> None:

@@ -151,6 +151,7 @@ def test_words_of_other_programs_are_known() -> None:
         (["plan", "good.toml", "b.toml"], 'unexpected argument "b.toml"'),
         (["run", "good"], 'does not exist Nothing was changed. Did you mean "good.toml"?'),
         (["run", "goood.toml"], 'Did you mean "good.toml"?'),
+        (["run", "x.toml"], "Write a plan with: dbbench init"),
         (["plan", "-"], "a plan is read from a file"),
         (["run", ""], "the word after run is empty: is a variable not set?"),
         (["run", "good.toml", "--results", ""], "the word after --results is empty"),

@@ -31,6 +31,7 @@ NEEDED_BYTES: Final = 8 << 30
 BUILD_S: Final = 1800.0
 BOOT_S: Final = 2400.0  # one to two minutes on a quiet machine
 ANSWER_S: Final = 900.0
+NO_CONNECTION: Final = 255  # exit status of ssh
 ROOT_BYTES: Final = 12 << 30
 DISK_BYTES: Final = 3 << 30
 # Serial number of a disk -> options of its device; /dev/disk/by-id has them, as kernel names of
@@ -96,6 +97,10 @@ KERNEL_WORDS: Final = (
 
 class Unavailable(Exception):
     """This machine cannot make a stock server."""
+
+
+class Ended(AssertionError):
+    """qemu is no longer there, although no test has ended it."""
 
 
 def cache() -> Path:
@@ -233,10 +238,16 @@ class Server:
             self.qemu = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         until = time.monotonic() + BOOT_S
         while self.command("true", wait_s=60.0).returncode:
-            if self.qemu.poll() is not None or time.monotonic() > until:
-                tail = (self.folder / "console.log").read_text(errors="replace")[-2000:]
-                raise AssertionError(f"the server does not answer:\n{tail}")
+            assert time.monotonic() < until, f"the server does not answer:\n{self._last_words()}"
             time.sleep(2)
+
+    def has_ended(self) -> bool:
+        return self.qemu is not None and self.qemu.poll() is not None
+
+    def _last_words(self) -> str:
+        """Return the ends of what qemu and the kernel in it have printed."""
+        files = [self.folder / "qemu.log", self.folder / "console.log"]
+        return "\n".join(file.read_text(errors="replace")[-2000:] for file in files)
 
     def command(
         self,
@@ -245,7 +256,19 @@ class Server:
         stdin: str = "",
         wait_s: float = ANSWER_S,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command of the shell in the server, over ssh."""
+        """Run a command of the shell in the server, over ssh. Raises Ended."""
+        done = self._ssh(command, user, stdin, wait_s)
+        if done.returncode == NO_CONNECTION and self.qemu is not None and self.has_ended():
+            raise Ended(f"qemu ended with status {self.qemu.returncode}:\n{self._last_words()}")
+        return done
+
+    def _ssh(
+        self,
+        command: str,
+        user: str,
+        stdin: str,
+        wait_s: float,
+    ) -> subprocess.CompletedProcess[str]:
         options = {
             "StrictHostKeyChecking": "no",
             "UserKnownHostsFile": "/dev/null",
@@ -267,7 +290,8 @@ class Server:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            return subprocess.CompletedProcess(argv, 255, "", f"no answer in {wait_s:.0f} s")
+            lack = f"no answer in {wait_s:.0f} s"
+            return subprocess.CompletedProcess(argv, NO_CONNECTION, "", lack)
 
     def answer(self, command: str, user: str = "root", stdin: str = "") -> str:
         """Return what the command prints; fail if it fails."""
@@ -279,7 +303,8 @@ class Server:
         """Repeat the command until it succeeds; return what it prints."""
         until = time.monotonic() + seconds
         while (done := self.command(command)).returncode:
-            assert time.monotonic() < until, f"not within {seconds:.0f} s: {command}\n{done.stdout}"
+            lack = f"not within {seconds:.0f} s: {command}\n{done.stdout}{done.stderr}"
+            assert time.monotonic() < until, lack
             time.sleep(1)
         return done.stdout
 
@@ -291,7 +316,7 @@ class Server:
 
     def shut_down(self) -> None:
         """End it in order, as `systemctl reboot` does."""
-        self.command("systemctl reboot")
+        self._ssh("systemctl reboot", "root", "", ANSWER_S)
         self._ended(BOOT_S)
 
     def _ended(self, within_s: float) -> None:

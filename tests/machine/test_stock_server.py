@@ -101,13 +101,21 @@ def deb(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(deb: Path) -> Iterator[Server]:
+def machine(deb: Path) -> Iterator[Server]:
     """A server for all tests of this file, in their order."""
     try:
         with stock_server.running(SUITE, [deb]) as started:
             yield started
     except stock_server.Unavailable as lack:
         pytest.skip(f"needs {lack}")
+
+
+@pytest.fixture
+def server(machine: Server) -> Server:
+    """The server, started again if it has ended in the test before."""
+    if machine.has_ended():
+        machine.boot()
+    return machine
 
 
 def trials(server: Server, run: str) -> list[dict[str, Any]]:

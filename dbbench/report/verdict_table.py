@@ -24,7 +24,7 @@ from dbbench.units import GROUP, change, count, interval, join_words
 _STATED: Final = frozenset(
     (RemarkKind.OTHER_CLASS, RemarkKind.TOO_FEW_BLOCKS, RemarkKind.DEVICE_LIMITED)
 )
-_ALL: Final = ["all setups"]
+_ALL: Final = ["each setup"]
 
 
 class Column(NamedTuple):
@@ -246,7 +246,8 @@ def _put_results(verdicts: Verdicts, details: bool) -> None:
         _put_table(table, details)
         for text, names in remarks.items():
             if text not in common:
-                put_paragraph(f"  {join_words(names)}: {text}")
+                each = " each" if len(names) > 1 else ""
+                put_paragraph(f"  {join_words(names)}{each}: {text}")
         for line in (*_host_lines(verdicts, table), *_time_lines(verdicts, table)):
             put_paragraph(f"  {line}")
 

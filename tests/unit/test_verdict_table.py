@@ -145,6 +145,16 @@ def test_remarks_of_all_setups_are_printed_once(
     assert capsys.readouterr().out.count("all results: burst: no checkpoint") == 1
 
 
+def test_a_count_of_several_setups_is_of_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not of both together."""
+    failed = [f"{arm}.postgres.pgbench-tpcb-b1-a1" for arm in ("ext4", "xfs")]
+    run = synthetic.loaded(tmp_path, Shape(work=TPCB, failed=failed))
+    put_tables(verdicts([run]))
+    assert "\n  ext4 and xfs each: 1 failed\n" in capsys.readouterr().out
+
+
 def test_warnings_are_one_table_at_the_end(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,6 +13,7 @@ import os
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from enum import StrEnum
 from pathlib import Path
 from typing import NamedTuple
@@ -168,8 +169,13 @@ def _put_row(row: Probe, width: int) -> None:
 
 def checks(results_folder: Path) -> Iterator[Probe]:
     """Yield the checks of all purposes, in the order of `Purpose`."""
-    yield from _engines()
-    yield from _programs()
+    # Most of the time is spent on waiting for programs, so these are started at the same time.
+    with ThreadPoolExecutor() as pool:
+        pool.submit(packages.policies)  # its answer is kept
+        of_servers = pool.submit(_versions_of_servers)
+        of_programs = pool.submit(versions)
+    yield from _engines(of_servers.result())
+    yield from _programs(of_programs.result())
     yield from _system(results_folder)
     yield from _labs_and_fleet()
     yield from _host()
@@ -208,8 +214,11 @@ def of_plan(
         )
 
 
-def _engines() -> Iterator[Probe]:
-    versions = {name: ENGINES[name].installed_version() for name in SERVERS}
+def _versions_of_servers() -> dict[str, str | None]:
+    return {name: ENGINES[name].installed_version() for name in SERVERS}
+
+
+def _engines(versions: Mapping[str, str | None]) -> Iterator[Probe]:
     # Why a server cannot be installed here, or how it can.
     for name, version in versions.items():
         profile = profile_of(name)
@@ -237,7 +246,7 @@ def _engines() -> Iterator[Probe]:
         )
 
 
-def _programs() -> Iterator[Probe]:
+def _programs(version_of: Mapping[str, str]) -> Iterator[Probe]:
     # What each program is for; a later use replaces an earlier one.
     uses = {program: f"workloads of {name}" for name, program in PROGRAMS.items()}
     uses |= {program: "telemetry" for program in sampled()}
@@ -259,7 +268,6 @@ def _programs() -> Iterator[Probe]:
         "wipefs": "block devices",
         "lsblk": "the list of devices",
     }
-    version_of = versions()
     # PostgreSQL's own programs come with the server, which has a row of its own.
     for program, use in uses.items():
         if packages.package_of(program) != "postgresql":

@@ -92,6 +92,8 @@ def times(
         ("/home/a/dbbench/.tox/tests/bin/python -m pytest --rootdir=/home/a/dbbench", False),
         ("make -C /home/a/dbbench test", False),
         ("vi dbbench-notes", False),
+        ("ruff check dbbench tests", False),
+        ("/usr/bin/python3 -m mypy dbbench", False),
     ],
 )
 def test_a_checkout_in_a_command_line_does_not_make_a_process_ours(

@@ -6,6 +6,7 @@ dropped page cache, swapping).
 from __future__ import annotations
 
 import contextlib
+import itertools
 import mmap
 import os
 import re
@@ -34,6 +35,8 @@ NAMED_SHARE: Final = 0.1  # share of the foreign CPU time above which a warning 
 # Quiet virtual machines show up to 1 %. From 2 to 3 % on, throughput changes by as much as it
 # scatters (docs/method.md has the measurements).
 STEAL_SHARE: Final = 0.02
+
+_MODULE: Final = (b"-m", b"--preload")  # options before the name of a module (Python, dask)
 
 ProcessKey = tuple[int, int]  # pid and start, because pids are reused
 Tasks = Mapping[ProcessKey, Task]
@@ -328,15 +331,16 @@ def _other_runs(table: Mapping[int, Task], own_pids: set[int], where: Path) -> d
 
 
 def _is_dbbench(where: Path, pid: int) -> bool:
-    """Whether it runs dbbench, by its command or a module (`-m dbbench.run.worker`); a directory's
-    name says nothing.
+    """Whether it runs dbbench, by its command or a module (`-m dbbench.run.worker`); another
+    program's argument says nothing.
     """
     try:
         words = (where / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
     by_command = any(word.endswith(b"/dbbench") for word in words[:2])
-    return by_command or any(word.split(b".")[0] == b"dbbench" for word in words)
+    modules = [word for flag, word in itertools.pairwise(words) if flag in _MODULE]
+    return by_command or any(word.split(b".")[0] == b"dbbench" for word in modules)
 
 
 def _grown(before: Tasks, after: Tasks) -> float:

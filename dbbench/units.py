@@ -47,8 +47,10 @@ _LONGEST: Final = 200  # characters of the message about an invalid value
 _WRITTEN: Final = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([A-Za-z]*)\s*")
 
 # Names, logs and results may contain these: C0 without tab and newline, DEL, C1, and changes of the
-# text direction.
-_ACTIVE: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
+# text direction (U+061C, U+200E and U+200F do it without a visible sign).
+_ACTIVE: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]"
+)
 
 
 def inert(text: str) -> str:

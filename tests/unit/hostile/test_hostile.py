@@ -138,6 +138,7 @@ def test_a_terminal_gets_no_commands(tmp_path: Path, capsys: pytest.CaptureFixtu
     stay.
     """
     assert inert("a\tb\n" + ESCAPE) == "a\tb\n\\u001b]0;owned\\u0007\\u009b31m\\u202e"
+    assert inert("\u061c\u200e\u200f") == "\\u061c\\u200e\\u200f"
     synthetic.write(
         tmp_path, Shape(work=TPCB, hostile=ESCAPE, failed=("xfs.postgres.pgbench-tpcb-b1-a1",))
     )

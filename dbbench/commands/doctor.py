@@ -218,13 +218,13 @@ def _versions_of_servers() -> dict[str, str | None]:
     return {name: ENGINES[name].installed_version() for name in SERVERS}
 
 
-def _engines(versions: Mapping[str, str | None]) -> Iterator[Probe]:
+def _engines(version_of: Mapping[str, str | None]) -> Iterator[Probe]:
     # Why a server cannot be installed here, or how it can.
-    for name, version in versions.items():
+    for name, version in version_of.items():
         profile = profile_of(name)
         fix = ""
         to_install = tuple[str, ...]()
-        rivals = [profile_of(other).title for other in profile.excluded_by if versions.get(other)]
+        rivals = [profile_of(other).title for other in profile.excluded_by if version_of.get(other)]
         if version is None and rivals:
             fix = f"its packages cannot be installed next to {rivals[0]}"
         elif version is None and profile.package:
@@ -233,7 +233,7 @@ def _engines(versions: Mapping[str, str | None]) -> Iterator[Probe]:
         elif version is None:
             fix = f'unpack a release of {profile.title} and set `bin = "DIR/bin"` in [[engine]]'
         # One server is enough, so the others are optional.
-        others = any(other is not None for other in versions.values())
+        others = any(other is not None for other in version_of.values())
         yield Probe(
             Purpose.MEASURE,
             f"engine {name}",

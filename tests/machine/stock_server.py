@@ -32,6 +32,7 @@ BUILD_S: Final = 1800.0
 BOOT_S: Final = 2400.0  # one to two minutes on a quiet machine
 ANSWER_S: Final = 900.0
 NO_CONNECTION: Final = 255  # exit status of ssh
+CLOSING_S: Final = 5.0  # from the end of qemu's connections to its own
 ROOT_BYTES: Final = 12 << 30
 DISK_BYTES: Final = 3 << 30
 # Serial number of a disk -> options of its device; /dev/disk/by-id has them, as kernel names of
@@ -100,7 +101,7 @@ class Unavailable(Exception):
 
 
 class Ended(AssertionError):
-    """qemu is no longer there, although no test has ended it."""
+    """The server has ended, and no test ended it."""
 
 
 def cache() -> Path:
@@ -223,6 +224,9 @@ class Server:
 
     def boot(self) -> None:
         """Start it, and wait until it answers."""
+        # Connections that ssh has kept lead to the server that was there before.
+        for user in ("root", "ops"):
+            (self.folder / f"ssh-{user}").unlink(missing_ok=True)
         drives = [("root", "virtio-blk-pci,drive=root"), *DISKS.items()]
         argv = ["qemu-system-x86_64", "-accel", "tcg,thread=multi,tb-size=1024", "-cpu", "max"]
         argv += ["-smp", "2", "-m", self.memory, "-display", "none", "-nodefaults", "-no-reboot"]
@@ -247,7 +251,9 @@ class Server:
     def _last_words(self) -> str:
         """Return the ends of what qemu and the kernel in it have printed."""
         files = [self.folder / "qemu.log", self.folder / "console.log"]
-        return "\n".join(file.read_text(errors="replace")[-2000:] for file in files)
+        return "\n".join(
+            file.read_text(errors="replace")[-2000:] for file in files if file.exists()
+        )
 
     def command(
         self,
@@ -258,8 +264,10 @@ class Server:
     ) -> subprocess.CompletedProcess[str]:
         """Run a command of the shell in the server, over ssh. Raises Ended."""
         done = self._ssh(command, user, stdin, wait_s)
-        if done.returncode == NO_CONNECTION and self.qemu is not None and self.has_ended():
-            raise Ended(f"qemu ended with status {self.qemu.returncode}:\n{self._last_words()}")
+        if done.returncode == NO_CONNECTION and self.qemu is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                status = self.qemu.wait(CLOSING_S)
+                raise Ended(f"qemu ended with status {status}:\n{self._last_words()}")
         return done
 
     def _ssh(
@@ -322,8 +330,6 @@ class Server:
     def _ended(self, within_s: float) -> None:
         assert self.qemu is not None
         self.qemu.wait(within_s)
-        for user in ("root", "ops"):
-            (self.folder / f"ssh-{user}").unlink(missing_ok=True)
 
 
 @contextlib.contextmanager

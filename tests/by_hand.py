@@ -123,7 +123,10 @@ def lines(run: Path, baseline: str) -> dict[Key, dict[str, Line]]:
 def shown(line: Line) -> list[str]:
     """Return the figures as dbbench writes them, without spaces."""
     digits = max(0, 2 - math.floor(math.log10(line.value)))
-    figures = [f"{line.value:.{digits if line.value < 100 else 0}f}"]
+    # A whole number has no decimals; a mean of logarithms may miss it by its last bit.
+    if line.value >= 100 or math.isclose(line.value, round(line.value), rel_tol=1e-12):
+        digits = 0
+    figures = [f"{line.value:.{digits}f}"]
     if line.change is not None:
         figures.append(percent(line.change) + "%")
     if line.low is not None and line.high is not None:

@@ -8,7 +8,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +17,14 @@ from dbbench.datasets import golden, sources
 from dbbench.drivers import PROGRAMS, sessions_of
 from dbbench.engines import ENGINES
 from dbbench.engines.serving import most_files
-from dbbench.engines.settings import FILES_OF, open_files, own_cache_bytes, reservation, word
+from dbbench.engines.settings import (
+    FILES_OF,
+    numbers_of,
+    open_files,
+    own_cache_bytes,
+    reservation,
+    word,
+)
 from dbbench.errors.similar_names import did_you_mean
 from dbbench.machine import cores, host, namespaces
 from dbbench.machine.host import tunables
@@ -46,7 +53,21 @@ Problems = Iterator[errors.DbbenchError]
 
 def check(wanted: PlanRequest, results: Path, images: dict[Path, int] | None = None) -> None:
     """Raise the first problem, with all others in its evidence; nothing is changed."""
-    problems = list(lacking(wanted, results, images))
+    _raise_first(list(lacking(wanted, results, images)))
+
+
+def check_servers(wanted: PlanRequest) -> None:
+    """Raise the first problem of the servers and their settings, as `check` does; the power-loss
+    lab needs nothing else of the plan.
+    """
+    expanded = wanted.expanded
+    problems = [*_servers(expanded), *_settings(wanted)]
+    if names := _absent(_server_programs(expanded)):
+        problems.append(_not_installed(tuple(names)))
+    _raise_first(problems)
+
+
+def _raise_first(problems: list[errors.DbbenchError]) -> None:
     if not problems:
         return
     first, *others = problems
@@ -90,13 +111,27 @@ def refusals(wanted: PlanRequest, results: Path) -> list[errors.DbbenchError]:
 
 def missing_programs(expanded: Expanded) -> list[str]:
     """Return missing programs of the engines, drivers and samplers of these cells."""
-    programs = list(samplers.programs())
+    drivers = [cell.workload.driver for cell in expanded.cells]
+    return _absent(
+        [
+            *samplers.programs(),
+            *_server_programs(expanded),
+            *(PROGRAMS[driver] for driver in drivers if driver in PROGRAMS),
+        ]
+    )
+
+
+def _server_programs(expanded: Expanded) -> list[str]:
+    programs: list[str] = []
     for cell in expanded.cells:
         engine = ENGINES[cell.engine.name]
         folder = cell.engine.bin
         if folder is None or engine.installed_version(folder):  # `_servers` reports the others
             programs += engine.programs(folder)
-        programs += [PROGRAMS[cell.workload.driver]] if cell.workload.driver in PROGRAMS else []
+    return programs
+
+
+def _absent(programs: Iterable[str]) -> list[str]:
     return [
         name
         for name in dict.fromkeys(programs)
@@ -133,22 +168,34 @@ def _servers(expanded: Expanded) -> Problems:
     for name, folder in dict.fromkeys(
         (cell.engine.name, cell.engine.bin) for cell in expanded.cells
     ):
-        # Without `bin` the newest server is used, which `_programs` checks.
-        if folder and not (engine := ENGINES[name]).installed_version(folder):
-            what = (
-                f"contains no {engine.PROFILE.title} server"
-                if folder.is_dir()
-                else "does not exist"
+        engine = ENGINES[name]
+        profile = engine.PROFILE
+        version = engine.installed_version(folder)
+        if version and numbers_of(version) < profile.oldest:
+            oldest = ".".join(map(str, profile.oldest))
+            yield errors.ProgramMissing(
+                f"{folder or 'the installed server'} is {profile.title} {version}; {oldest} or "
+                "later is required",
+                remedy="Name the folder of a newer one as `bin` of [[engine]].",
             )
-            version = engine.installed_version()
+        elif folder and not version:
+            what = f"contains no {profile.title} server" if folder.is_dir() else "does not exist"
+            installed = engine.installed_version()
             instead = (
-                f", or remove it to use the installed {engine.PROFILE.title} {version}"
-                if version
+                f", or remove it to use the installed {profile.title} {installed}"
+                if installed
                 else ""
             )
             yield errors.ProgramMissing(
                 f"{folder}, the `bin` of [[engine]] {name}, {what}",
                 remedy=f"Correct `bin`{instead}.",
+            )
+        elif profile.has_server and not version and not _absent(engine.programs()):
+            # MariaDB has a `mysqld`, too. `_programs` reports a program that does not exist.
+            found = process.find(profile.programs[0])
+            yield errors.ProgramMissing(
+                f"no {profile.title} server is installed: {found} is another server",
+                remedy="Name the folder of its programs as `bin` of [[engine]].",
             )
 
 
@@ -165,10 +212,7 @@ def _programs(plan: Plan, expanded: Expanded) -> Problems:
     if names := dict.fromkeys(
         (*missing_programs(expanded), *itertools.chain.from_iterable(missing.values()))
     ):
-        hint = packages.remedy(tuple(names)) or None
-        error = errors.ProgramMissing(f"not installed: {', '.join(names)}", remedy=hint)
-        error.programs = tuple(names)
-        yield error
+        yield _not_installed(tuple(names))
     # Without its programs, only the kernel can be asked about a setup.
     for setup in setups.values():
         reason = (
@@ -182,6 +226,14 @@ def _programs(plan: Plan, expanded: Expanded) -> Problems:
                 effect="Nothing was changed.",
                 remedy="List what works here with `dbbench fs`, or correct the options in the plan.",
             )
+
+
+def _not_installed(names: tuple[str, ...]) -> errors.DbbenchError:
+    error = errors.ProgramMissing(
+        f"not installed: {', '.join(names)}", remedy=packages.remedy(names) or None
+    )
+    error.programs = names
+    return error
 
 
 def _sources(expanded: Expanded) -> Problems:

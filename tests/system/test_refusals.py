@@ -1,6 +1,7 @@
 """Runs that are refused leave nothing: files, folders and images are compared before and after."""
 
 import gzip
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, Final
 import pytest
 
 from dbbench import cli
+from dbbench.engines import ENGINES
 from dbbench.errors import EXIT_USAGE
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import load_request
@@ -77,6 +79,7 @@ CASES: Final = {
     "setting-reserved": ("E001", keys(engine={"name": "postgres", "settings": {"port": 1}})),
     "setting-unknown": ("E001", keys(engine={"name": "postgres", "settings": {"wrk_mem": "1MB"}})),
     "programs-missing": ("E201", keys(engine={"name": "postgres", "bin": "DIR/none"})),
+    "programs-of-another-folder": ("E201", keys(engine={"name": "postgres", "bin": "DIR"})),
     "cores-missing": ("E213", keys(engine={"name": "postgres", "cpus_server": "900"})),
     "image-too-large": ("E203", keys(device={"size": "900TiB"})),
     "setup-unknown": ("E001", keys(fs="XFS5")),
@@ -97,8 +100,21 @@ def everything(folder: Path) -> dict[str, tuple[int, int]]:
     return sizes
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_refused_run_leaves_nothing(
+LAB_CASES: Final = (
+    "programs-missing",
+    "programs-of-another-folder",
+    "setting-reserved",
+    "setting-unknown",
+    "setup-unknown",
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [*(("run", name) for name in CASES), *(("powercut", name) for name in LAB_CASES)],
+)
+def test_a_refused_command_leaves_nothing(
+    command: str,
     name: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -110,11 +126,32 @@ def test_a_refused_run_leaves_nothing(
     isolate(tmp_path, monkeypatch)
     Path("plan.toml").write_text(text_of(tmp_path))
     before = everything(tmp_path)
-    status = cli.run(["run", "plan.toml"])
+    status = cli.run([command, "plan.toml"])
     said = capsys.readouterr().err
     assert (status in (2, 5), ident in said) == (True, True), said
     after = everything(tmp_path)
     assert {path for path in after if before.get(path) != after[path]} == set()
+
+
+@pytest.mark.needs("engine:mariadb", "sysbench")
+@pytest.mark.parametrize("command", ["run", "powercut"])
+def test_the_mysqld_of_mariadb_is_no_mysql_server(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Debian's MariaDB installs a program of that name."""
+    if not shutil.which("mysqld") or ENGINES["mysql"].installed_version():
+        pytest.skip("needs the mysqld of MariaDB, and no MySQL")
+    isolate(tmp_path, monkeypatch)
+    Path("plan.toml").write_text(plan(engine="mysql", workload="sysbench-oltp-read-write"))
+    status = cli.run([command, "plan.toml"])
+    said = capsys.readouterr().err
+    assert status == EXIT_USAGE
+    assert "E201: no MySQL server is installed" in said
+    assert "is another server" in said
+    assert not Path("results").exists()
 
 
 def test_a_run_that_existed_stays_when_it_is_refused(

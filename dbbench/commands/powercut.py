@@ -26,13 +26,12 @@ from dbbench.errors import (
     EXIT_OK,
     DeadlinePassed,
     LabContradicts,
-    LabUnavailable,
     RunMissing,
     RunNameTaken,
     UsageInvalid,
 )
 from dbbench.labs.faults import parse
-from dbbench.labs.powercut import Order, examine, unavailable
+from dbbench.labs.powercut import Order, check, examine
 from dbbench.labs.powercut.disk_images import UNITS
 from dbbench.model import Conclusion, Json, LabFacts, plain
 from dbbench.plan.narrowing import Narrowing
@@ -40,7 +39,6 @@ from dbbench.plan.request import PlanRequest, able, load_request
 from dbbench.report.harm_table import HarmTable
 from dbbench.report.progress import renderer
 from dbbench.report.text import put, put_json, put_paragraph, put_table
-from dbbench.run import preflight
 from dbbench.run.create import create, free_name, must_be_of
 
 CUTS = 30  # for each setup and engine, unless --cuts or --minutes is given
@@ -179,12 +177,14 @@ def run_lab(
     order: Order,
 ) -> Path:
     """Carry out the order for the request; return the folder with the results. Raises
-    LabUnavailable, RunNameTaken, ProgramMissing, PlanInvalid, and DeadlinePassed after the results
-    so far were printed.
+    NotRoot, LabUnavailable, RunNameTaken, ProgramMissing, PlanInvalid, and DeadlinePassed after the
+    results so far were printed.
     """
-    if why := unavailable():
-        raise LabUnavailable(why, effect="Nothing was changed.")
-    preflight.check_servers(request)
+    # Not above: the list of studies needs neither servers nor drivers.
+    from dbbench.run.preflight import check_servers
+
+    check()
+    check_servers(request)
     folder = folder_of_lab(options.results_folder.resolve(), request, name)
     with concluding(options, folder), options.shown(renderer) as emit, results.lock(folder):
         examine(folder, request.sha256, order, emit)

@@ -22,8 +22,8 @@ from dbbench.commands.options import (
     results_option,
 )
 from dbbench.engines import ENGINES
-from dbbench.errors import LabUnavailable, ProgramMissing
-from dbbench.labs.powercut import Order, unavailable
+from dbbench.errors import EXIT_USAGE, DbbenchError, ProgramMissing
+from dbbench.labs.powercut import Order, check
 from dbbench.machine import namespaces
 from dbbench.metrics.table import METRICS
 from dbbench.model import Json, plain
@@ -32,7 +32,7 @@ from dbbench.plan.request import able, list_gaps, load_request
 from dbbench.plan.studies import DEFAULT, SCALES, Study, StudyTable
 from dbbench.report.claims import judged_claims, put_claims
 from dbbench.report.text import put, put_json, put_paragraph, put_reasons, put_table
-from dbbench.results.fileio import write_text, writing
+from dbbench.results.fileio import kept_if_used, write_text, writing
 from dbbench.units import size_text
 
 scale_option = click.option(
@@ -93,21 +93,17 @@ def run_(
     text = studies.plan_text(study, scale, studies.servers_of(study, _find_servers(given), given))
     size = study.scales[scale]
     path = options.results_folder / f"{name}-{scale}.toml"
-    if size.cuts and (why := unavailable()):
-        raise LabUnavailable(why, effect="Nothing was changed.")
-
-    # The plan stays beside the run that is made from it.
-    with writing(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, text)
+    if size.cuts:
+        check()
 
     # With --json, the document of the run becomes a part of that of the lab.
     printed = io.StringIO()
-    with (
+    output = (
         contextlib.redirect_stdout(printed)
         if size.cuts and options.json
         else contextlib.nullcontext()
-    ):
+    )
+    with _plan_for_a_run(path, text), output:
         status: int = context.invoke(
             run.command,
             plan_file=str(path),
@@ -136,6 +132,22 @@ def run_(
         order = Order(request.plan.seed, size.cuts, rounds=size.rounds)
         powercut.run_lab(options, request, folder.name, order)
     return max(status, powercut.conclude(options, folder, json.loads(printed.getvalue() or "{}")))
+
+
+@contextlib.contextmanager
+def _plan_for_a_run(path: Path, text: str) -> Iterator[None]:
+    """Write the plan, which stays beside the run; if the run is refused, what was made is removed."""
+    existed = path.exists()
+    with kept_if_used(path.parent):
+        with writing(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(path, text)
+        try:
+            yield
+        except DbbenchError as error:
+            if error.exit_code == EXIT_USAGE and not existed:
+                path.unlink()
+            raise
 
 
 def _put_all(options: Options) -> None:

@@ -1,7 +1,10 @@
 """Runs that are refused leave nothing: files, folders and images are compared before and after."""
 
 import gzip
+import os
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +18,7 @@ from dbbench.errors import EXIT_USAGE
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import load_request
 from dbbench.run.create import create
+from tests.support.others import NOBODY
 from tests.support.plans import plan
 
 pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf", "fio")
@@ -131,6 +135,34 @@ def test_a_refused_command_leaves_nothing(
     assert (status in (2, 5), ident in said) == (True, True), said
     after = everything(tmp_path)
     assert {path for path in after if before.get(path) != after[path]} == set()
+
+
+@pytest.mark.needs("setpriv")
+@pytest.mark.parametrize(
+    "command",
+    ["run plan.toml", "powercut plan.toml", "study run claims", "study run harm --scale tiny"],
+)
+def test_an_account_without_rights_leaves_nothing(command: str) -> None:
+    """A loop device and the power-loss lab need root; the plan of a study is removed again."""
+    folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    (folder / "plan.toml").write_text(plan())
+    os.chown(folder, NOBODY, NOBODY)
+    # The right to read is for a checkout that is closed.
+    read = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
+    number = str(NOBODY)
+    who = ["setpriv", "--reuid", number, "--regid", number, "--clear-groups", *read]
+    done = subprocess.run(
+        [*who, sys.executable, "-m", "dbbench", *command.split()],
+        cwd=folder,
+        env={**os.environ, "HOME": str(folder), "DBBENCH_CACHE": str(folder / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    left = [path.name for path in folder.rglob("*")]
+    shutil.rmtree(folder)
+    assert (done.returncode, left) == (EXIT_USAGE, ["plan.toml"]), done.stderr
+    assert "E202" in done.stderr
 
 
 @pytest.mark.needs("engine:mariadb", "sysbench")

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 # "always": the disks acknowledge flushes without carrying them out; "truncate": for 100 ms after a
 # TRUNCATE. Set only to test the lab itself.
 Lies = Literal["", "always", "truncate"]
-__all__ = ["Order", "examine", "requirements", "unavailable"]
+__all__ = ["Order", "check", "examine", "requirements", "unavailable"]
 # Images and logs are in memory: five images of 200 MB, a log of the same size, and a server.
 MEMORY_BYTES: Final = 2 * 2**30
 
@@ -110,6 +110,17 @@ def unavailable() -> str | None:
     return None if need is None else f"{need.name} is missing: {need.remedy}"
 
 
+def check() -> None:
+    """Raise NotRoot or LabUnavailable if the lab cannot run."""
+    if os.geteuid() != 0:
+        raise NotRoot(
+            "the power-loss lab requires root, because it mounts filesystems",
+            remedy="Run the command with sudo.",
+        )
+    if why := unavailable():
+        raise LabUnavailable(why, effect="Nothing was changed.")
+
+
 def examine(
     folder: Path,
     sha256: str,
@@ -118,8 +129,8 @@ def examine(
     overdue: Overdue | None = None,
 ) -> None:
     """Carry out the order for the cells of the run in `folder`, which takes the results; `sha256`
-    identifies the user's plan. Raises NotRoot, LabUnavailable, DeadlinePassed, Interrupted,
-    Terminated; results so far are kept.
+    identifies the user's plan. Raises LabUnavailable, DeadlinePassed, Interrupted, Terminated;
+    results so far are kept.
     """
     # Not above: each recording starts a process of the disks, which imports this package.
     from dbbench import process
@@ -127,15 +138,6 @@ def examine(
     from dbbench.run.children import Launcher, stoppable
     from dbbench.run.queue import LOG
 
-    # All that the lab needs is asked for before anything is made.
-    if os.geteuid() != 0:
-        raise NotRoot(
-            "the power-loss lab requires root, because it mounts filesystems",
-            remedy="Run the command with sudo.",
-        )
-    why = unavailable()
-    if why:
-        raise LabUnavailable(why, effect="Nothing was changed.")
     try:
         # A process of its own, which a trial's guards protect and a deadline ends.
         with stoppable() as stop, Launcher(__name__, folder / LOG, emit, stop) as launcher:

@@ -165,7 +165,7 @@ def conclude(
             }
         )
     else:
-        _put(table, folder, page)
+        put_lab(table, page)
     _judge(run.lab)
     return EXIT_OK
 
@@ -177,14 +177,14 @@ def run_lab(
     order: Order,
 ) -> Path:
     """Carry out the order for the request; return the folder with the results. Raises
-    NotRoot, LabUnavailable, RunNameTaken, ProgramMissing, PlanInvalid, and DeadlinePassed after the
-    results so far were printed.
+    NotRoot, LabUnavailable, ProgramMissing, PlanInvalid, KernelLacks, RunNameTaken, and
+    DeadlinePassed after the results so far were printed.
     """
     # Not above: the list of studies needs neither servers nor drivers.
-    from dbbench.run.preflight import check_servers
+    from dbbench.run.preflight import check_for_lab
 
     check()
-    check_servers(request)
+    check_for_lab(request)
     folder = folder_of_lab(options.results_folder.resolve(), request, name)
     with concluding(options, folder), options.shown(renderer) as emit, results.lock(folder):
         examine(folder, request.sha256, order, emit)
@@ -238,8 +238,10 @@ def folder_of_lab(
     )
 
 
-def _put(table: HarmTable, folder: Path, page: Path) -> None:
+def put_lab(table: HarmTable, page: Path) -> None:
+    """Print what the lab found, what it could have seen, and where everything is."""
     lab = table.lab
+    folder = page.parent
     # Each setup with its statement, its outcomes, and what its durability costs.
     for line in table.lines:
         put_paragraph(

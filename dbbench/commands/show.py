@@ -171,12 +171,25 @@ def _put_run(options: Options, run: LoadedRun) -> None:
     # The run in one line, then a row for each trial.
     spec = run.run
     left = f", {len(run.remaining)} to do" if run.remaining else ""
+    trials = f"{len(run.trials)} of {len(spec.order)} trials{left}"
     put(
-        f"{spec.name}: {len(run.trials)} of {len(spec.order)} trials{left}; "
+        f"{spec.name}: {trials if spec.order else 'power-loss lab'}; "
         f"seed {spec.plan.seed}, created {spec.created}"
     )
     page = run.path / REPORT
     put(f"folder {run.path}" + (f", page {page}" if page.exists() else ""))
+    if spec.order:
+        _put_trials(run, damaged)
+    if run.lab is not None:
+        # Not above: a list of trials needs no lab.
+        from dbbench.commands.powercut import put_lab
+        from dbbench.report.harm_table import HarmTable
+
+        put()
+        put_lab(HarmTable(run, run.lab), page)
+
+
+def _put_trials(run: LoadedRun, damaged: dict[str, str]) -> None:
     deviation = writes.deviation(run.trials)
     if deviation:
         put(deviation)

@@ -208,7 +208,7 @@ def put_tables(verdicts: Verdicts, details: bool = False) -> None:
         _put_results(verdicts, details)
     else:
         put("These runs have no results to compare.")
-    if verdicts.runs:
+    if any(run.trials for run in verdicts.runs):
         put()
         put_paragraph(_trials_text(verdicts))
 

@@ -29,7 +29,7 @@ from dbbench.errors.similar_names import did_you_mean
 from dbbench.machine import cores, host, namespaces
 from dbbench.machine.host import tunables
 from dbbench.machine.limits import cgroup, throttle
-from dbbench.model import Cell, EngineSpec, Phase, Plan, Settings
+from dbbench.model import Cell, EngineSpec, FsSetup, Phase, Plan, Settings
 from dbbench.plan import Expanded
 from dbbench.plan.request import PlanRequest
 from dbbench.plan.server_settings import settings_of
@@ -56,14 +56,18 @@ def check(wanted: PlanRequest, results: Path, images: dict[Path, int] | None = N
     _raise_first(list(lacking(wanted, results, images)))
 
 
-def check_servers(wanted: PlanRequest) -> None:
-    """Raise the first problem of the servers and their settings, as `check` does; the power-loss
-    lab needs nothing else of the plan.
+def check_for_lab(wanted: PlanRequest) -> None:
+    """Raise the first problem of the servers and their settings, as `check` does; and that of a
+    setup if none of them works. The power-loss lab needs nothing else of the plan.
     """
     expanded = wanted.expanded
     problems = [*_servers(expanded), *_settings(wanted)]
     if names := _absent(_server_programs(expanded)):
         problems.append(_not_installed(tuple(names)))
+    setups = _made(wanted.plan, expanded)
+    unable = list(_unable(setups))
+    if len(unable) == len(setups):
+        problems += unable
     _raise_first(problems)
 
 
@@ -200,24 +204,30 @@ def _servers(expanded: Expanded) -> Problems:
 
 
 def _programs(plan: Plan, expanded: Expanded) -> Problems:
-    # Directories have filesystems already, so no program of mkfs is needed.
-    made = (
-        []
-        if plan.device.directories
-        else [setup for cell in expanded.cells for setup in cell.setups.values()]
-    )
-    setups = {setup.name: setup for setup in made}
-    missing = {name: filesystems.missing_programs(setup) for name, setup in setups.items()}
+    setups = _made(plan, expanded)
+    missing = map(filesystems.missing_programs, setups)
     # All missing programs are one error, with one command that installs them.
     if names := dict.fromkeys(
-        (*missing_programs(expanded), *itertools.chain.from_iterable(missing.values()))
+        (*missing_programs(expanded), *itertools.chain.from_iterable(missing))
     ):
         yield _not_installed(tuple(names))
-    # Without its programs, only the kernel can be asked about a setup.
-    for setup in setups.values():
+    yield from _unable(setups)
+
+
+def _made(plan: Plan, expanded: Expanded) -> list[FsSetup]:
+    """Return the setups that are made; directories have filesystems already."""
+    if plan.device.directories:
+        return []
+    setups = [setup for cell in expanded.cells for setup in cell.setups.values()]
+    return list({setup.name: setup for setup in setups}.values())
+
+
+def _unable(setups: Iterable[FsSetup]) -> Problems:
+    for setup in setups:
+        # Without its programs, only the kernel can be asked about a setup.
         reason = (
             "; ".join(filesystems.obstacles(setup))
-            if missing[setup.name]
+            if filesystems.missing_programs(setup)
             else filesystems.works(setup)
         )
         if reason:

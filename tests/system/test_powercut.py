@@ -120,6 +120,9 @@ def test_full_loses_nothing_and_the_controls_do(dbbench: Dbbench) -> None:
     assert any(f"0 of {len(plain(row))} cuts" in page for row in found["rows"])
     assert 'id="powercut"' in page
     assert json.loads(dbbench("show", "--json").stdout)["runs"][0]["name"] == found["run"]
+    shown = dbbench("show", found["run"]).stdout
+    assert "power-loss lab" in shown and "trials" not in shown
+    assert all(f"{row['fs_setup']} with PostgreSQL" in shown for row in found["rows"])
 
 
 @pytest.mark.soak

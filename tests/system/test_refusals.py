@@ -87,6 +87,7 @@ CASES: Final = {
     "cores-missing": ("E213", keys(engine={"name": "postgres", "cpus_server": "900"})),
     "image-too-large": ("E203", keys(device={"size": "900TiB"})),
     "setup-unknown": ("E001", keys(fs="XFS5")),
+    "option-unknown-to-the-kernel": ("E206", keys(fs="ext4:nope")),
     "disk-missing": ("E101", keys(device={"kind": "block", "path": "DIR/none"})),
     "directory-missing": ("E101", directory("DIR/none")),
     "directory-in-use": ("E101", full_directory),
@@ -110,6 +111,7 @@ LAB_CASES: Final = (
     "setting-reserved",
     "setting-unknown",
     "setup-unknown",
+    "option-unknown-to-the-kernel",
 )
 
 

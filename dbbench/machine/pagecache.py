@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from dbbench import process
-from dbbench.machine import libc
+from dbbench.machine import libc, threads
 from dbbench.machine.host.proc import disk_counts, io_counts
 from dbbench.machine.libc import syncfs
 from dbbench.model import CacheFacts
@@ -41,6 +41,10 @@ _PAUSE_S: Final = 0.02
 _OWN_S: Final = 2.0  # OpenZFS frees the buffers of an exported pool in the background
 # cachestat(2) of Linux 6.5; the same number on every architecture except alpha
 _CACHESTAT: Final = 451
+# Writing 300 MB back takes 0.2 to 3 s, nothing 0.3 ms. A disk that takes longer than the second limit
+# is busy: what it then does for others in a window is W127.
+_SOON_S: Final = 2.0
+_WRITE_BACK_S: Final = 60.0
 _SECTOR: Final = 512  # bytes: the unit of /sys/block/*/stat, regardless of the device's own sectors
 
 
@@ -131,6 +135,22 @@ def drop(at: Path, control: Path = DROP_CACHES) -> None:
     """
     syncfs(at)
     control.write_text("3\n")
+
+
+def write_back(
+    folders: Sequence[Path], tell: Callable[[str], None], longest_s: float = _WRITE_BACK_S
+) -> None:
+    """Write back all dirty data of the filesystems of `folders`, so that the kernel does not do it in
+    a window. Wait at most `longest_s`, and `tell` if it takes long.
+    """
+    # A signal interrupts the wait, but not the call.
+    helper = threads.Helper("write back", lambda: list(map(syncfs, folders)))
+    helper.start()
+    helper.join(min(_SOON_S, longest_s))
+    if helper.alive:
+        tell("waiting until the disk has written what other programs left in memory")
+        helper.join(longest_s)
+    helper.error()  # the trial meets it too, and names it
 
 
 def evict(files: Sequence[Path]) -> None:

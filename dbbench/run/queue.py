@@ -14,7 +14,7 @@ from typing import Final
 
 from dbbench import datasets, errors, process, results
 from dbbench.engines.serving import tail
-from dbbench.machine import limits
+from dbbench.machine import limits, pagecache
 from dbbench.metrics.table import METRICS
 from dbbench.model import Cell, Run, Status, TrialSpec
 from dbbench.model.events import Emit, Event
@@ -208,7 +208,7 @@ class Queue:
         image.make_images(self.run, self.folder.path, self.folder.journal, self._tell)
         if not self.run.plan.device.existing and results.load_ceiling(self.folder.path) is None:
             self._tell("measuring the bare device")
-            self._start("ceiling")
+            self._measure("ceiling")
 
     def _build_datasets(self) -> None:
         # Cells with the same copy are built once.
@@ -241,12 +241,19 @@ class Queue:
             self._tell(
                 "measuring the bare device again, because a trial exceeded the first measurement"
             )
-            self._start("ceiling")
+            self._measure("ceiling")
 
     def _start(self, work: str, item: str = "") -> int:
         return self._launcher.run(
             dataclasses.asdict(dataclasses.replace(self._request, work=work, item=item))
         )
+
+    def _measure(self, work: str, item: str = "") -> int:
+        """Do the work when the disk has written what others left in memory for it."""
+        folders = image.folders_of_images(self.run, self.folder.path)
+        folders += map(Path, self.run.plan.device.directories.values())
+        pagecache.write_back(folders, self._tell)
+        return self._start(work, item)
 
     def _next(self) -> Iterator[TrialSpec]:
         """Yield trials until none may begin. In a budget, repeated blocks get the time that others
@@ -303,7 +310,7 @@ class Queue:
         """
         # A trial that cannot publish itself must not be lost.
         try:
-            status = self._start("trial", spec.id)
+            status = self._measure("trial", spec.id)
             died: errors.DbbenchError = errors.TrialDied(
                 f"the process of the trial ended with {process.ending(status)}; "
                 f"see {self._launcher.log}"

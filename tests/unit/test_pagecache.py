@@ -3,6 +3,8 @@ for real.
 """
 
 import os
+import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -80,3 +82,19 @@ def test_a_filesystems_own_cache_counts_for_the_first_proof(
     """
     said = pagecache._first_reason(before, after, own_before, own_after, keeps)
     assert reason in said if reason else said == ""
+
+
+def test_a_disk_that_is_slow_to_write_back_is_waited_for_only_so_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That is reported as progress; a disk that answers, or has an error, is not."""
+    told = list[str]()
+    pagecache.write_back([tmp_path, tmp_path / "missing"], told.append)
+    assert told == []
+    answers = threading.Event()
+    monkeypatch.setattr(pagecache, "syncfs", lambda _path: answers.wait())
+    began = time.monotonic()
+    pagecache.write_back([tmp_path], told.append, 0.1)
+    answers.set()
+    assert time.monotonic() - began < 30
+    assert len(told) == 1

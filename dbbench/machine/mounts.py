@@ -24,23 +24,23 @@ class Mount:
     options: tuple[str, ...]
 
 
-def _every(_device: str, _source: str) -> bool:
+def _every(_fstype: str, _device: str, _source: str) -> bool:
     return True
 
 
 def mounts_of(
     process: Path,
-    wanted: Callable[[str, str], bool] = _every,
+    wanted: Callable[[str, str, str], bool] = _every,
 ) -> tuple[Mount, ...]:
     """Return the mounts in the namespace of a process (its directory in /proc), in mount order.
-    `wanted` chooses by device and source. Raises OSError.
+    `wanted` chooses by type, device and source. Raises OSError.
     """
     return parsed_mounts((process / "mountinfo").read_text(errors="surrogateescape"), wanted)
 
 
 def parsed_mounts(
     mountinfo: str,
-    wanted: Callable[[str, str], bool] = _every,
+    wanted: Callable[[str, str, str], bool] = _every,
 ) -> tuple[Mount, ...]:
     r"""Parse a mountinfo file. Its lines end only with \n: the kernel allows other line ends in
     names.
@@ -51,7 +51,7 @@ def parsed_mounts(
             words = line.split(" ")
             dash = words.index("-", 6)  # optional fields precede it
             source = unescape(words[dash + 2])
-            if wanted(words[2], source):
+            if wanted(words[dash + 1], words[2], source):
                 mounts.append(_mount(words, dash, source))
     return tuple(mounts)
 

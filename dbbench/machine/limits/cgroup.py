@@ -256,11 +256,15 @@ def _set(where: Hierarchy, path: Path, limit_bytes: int) -> None:
             (path / file).write_text(value)
 
 
+def _is_of_groups(fstype: str, _device: str, _source: str) -> bool:
+    return fstype in ("cgroup", "cgroup2")
+
+
 def _find(process: Path, controller: str) -> tuple[int, Path, Path] | None:
     """Return version and root of the hierarchy with the controller, and the process's group in it;
     None without one.
     """
-    for mount in mounts_of(process):
+    for mount in mounts_of(process, _is_of_groups):
         two = (
             mount.fstype == "cgroup2"
             and controller in (text(mount.point / "cgroup.controllers") or "").split()

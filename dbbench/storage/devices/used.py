@@ -301,7 +301,7 @@ def _find_mounts(devices: Sequence[Target], proc: Path) -> tuple[Users, list[str
     # (number of the device, mount) -> the processes in whose namespaces it is
     places: dict[tuple[int, str], list[str]] = defaultdict(list)
 
-    def is_of_a_device(device: str, source: str) -> bool:
+    def is_of_a_device(_fstype: str, device: str, source: str) -> bool:
         key = source, device
         if key not in number_of:
             number_of[key] = _mounted_number(device, source, numbers)

@@ -51,21 +51,9 @@ _DECIDED: Final = re.compile(
     r"stonewall|wait_for_previous|wait_for|startdelay|number_ios|steadystate|ss"
 )
 _PROGRAMS: Final = ("exec_prerun", "exec_postrun", "program", "profile")
-# Engines that run a program, or do no I/O on files.
-_NO_FILES: Final = (
-    "exec",
-    "external",
-    "cpuio",
-    "null",
-    "net",
-    "netsplice",
-    "rdma",
-    "nbd",
-    "http",
-    "mtd",
-    "libhdfs",
-    "libiscsi",
-)
+# Engines that read and write the content of files. Others run a program, use no file, or count
+# bytes that no disk stores (ftruncate, falloc, filecreate).
+_FILE_ENGINES: Final = (*_CALLS, *_QUEUED, "posixaio", "mmap", "splice")
 _OPTION: Final = re.compile(r"\s*(\w+)\s*(?:[=\s]\s*(.*)|$)")
 _REMARK: Final = re.compile(r"\s*(?:[;#]|$)")
 # fio splits a longer line, also a remark, and reads the rest as an option
@@ -153,8 +141,8 @@ def before(
 
 def find_conflicts(job: str) -> Iterator[tuple[int, str]]:
     """Yield the line number and the content of each line of a job file that a trial cannot accept:
-    options that the trial decides, programs and libraries that fio would run, engines without
-    files, sections whose names are paths, because fio derives the names of files from them, and
+    options that the trial decides, programs and libraries that fio would run, engines that do not
+    write files, sections whose names are paths, because fio derives the names of files from them, and
     options whose names are unknown: fio inserts variables also there.
     """
     # `splitlines` would end a line also where fio goes on, for example at a form feed.
@@ -170,9 +158,8 @@ def find_conflicts(job: str) -> Iterator[tuple[int, str]]:
         elif option:
             name = option[1]
             value = option[2] or ""
-            engine = value.strip() if name == "ioengine" else ""
-            is_open = "/" in engine or "$" in engine
-            elsewhere = is_open or engine.partition(":")[0] in _NO_FILES
+            engine = re.split("[;#]", value)[0].strip()
+            elsewhere = name == "ioengine" and engine not in _FILE_ENGINES
             if elsewhere or name in _PROGRAMS or _DECIDED.fullmatch(name):
                 yield number, name
         elif not _REMARK.match(line):

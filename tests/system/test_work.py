@@ -112,6 +112,19 @@ exec {real} --index-updates=0 --delete-inserts=0 "$@"
 NO_SYNC = (
     "int fsync(int fd) { (void)fd; return 0; }\nint fdatasync(int fd) { (void)fd; return 0; }\n"
 )
+LAZY = """
+title = "lazy commits"
+driver = "pgbench"
+engines = ["postgres"]
+script = "lazy.sql"
+dataset = { kind = "pgbench", scale = 1 }
+[parameters.clients]
+type = "integer"
+default = 16
+[parameters.rate]
+type = "integer"
+default = 0
+"""
 UNSYNCED_POSTGRES = '#!/bin/sh\nLD_PRELOAD={library} exec {real} "$@"\n'
 
 
@@ -278,3 +291,22 @@ def test_a_swallowed_fsync_is_found(dbbench: Any, folder: Path) -> None:
     trial = ended(dbbench, engine=of(folder))
     assert trial["error"]["id"] in ("E352", "E352"), trial["error"]
     assert counted(trial, "transactions")["counted"] > 200
+
+
+@pytest.mark.needs("engine:postgres")
+def test_a_script_that_does_not_wait_for_its_flushes_is_named(dbbench: Any) -> None:
+    """At a fixed rate, the log writer's five flushes a second must not pass for sixteen clients'."""
+    own = dbbench.folder / "own/workloads"
+    own.mkdir(parents=True)
+    (own / "lazy.toml").write_text(LAZY)
+    (own / "lazy.sql").write_text(
+        "SET synchronous_commit = off;\nINSERT INTO pgbench_history (tid) VALUES (1);\n"
+    )
+    dbbench.plan(plan(workload={"name": "lazy", "rate": 200}, measure="5s"))
+    dbbench("--path", "own", "run", "plan.toml", "--name", "r")
+    (trial,) = dbbench.trials().values()
+    flushes = counted(trial, "flushes")
+    assert flushes["claimed"] > 500 and flushes["counted"] < flushes["least"]
+    (warning,) = [each for each in trial["warnings"] if each["id"] == "W151"]
+    assert f"{flushes['counted']} device flushes for" in warning["text"]
+    assert trial["status"] == "suspect"

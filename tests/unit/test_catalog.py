@@ -205,7 +205,10 @@ def test_a_fio_job_that_decides_what_the_trial_decides(folder: Path) -> None:
         '{ kind = "pgbench", scale = 3 }', '{ kind = "none" }'
     )
     (folder / "workloads/own.toml").write_text(text)
-    job = "; directory=/x\n[global]\nbs=16k\nwrite_barrier=1\nfilesize=1m\n[db]\nrw=read\n"
+    job = (
+        "; directory=/x\n[global]\nioengine=psync # calls\nwrite_barrier=1\nfilesize=1m\n"
+        "[db]\nrw=read\n"
+    )
     (folder / "workloads/own.fio").write_text(job)
     assert catalog([folder]).workload("own").driver == "fio"
     for line in ("directory=/var/tmp", " filename = /dev/sdb", "time_based", "write_lat_log=x"):
@@ -226,6 +229,10 @@ def test_a_fio_job_that_decides_what_the_trial_decides(folder: Path) -> None:
         ("ioengine=exec", "ioengine"),
         ("program=/bin/id", "program"),
         ("ioengine=null", "ioengine"),
+        # they report bytes that no disk stores
+        ("ioengine=ftruncate", "ioengine"),
+        ("ioengine=falloc # psync", "ioengine"),
+        ("ioengine=psync2", "ioengine"),
         # fio inserts variables into names of options, and splits long lines
         ("ioengine=${ENGINE}", "ioengine"),
         ("file${X}name=../x", r"file\$\{X\}name=\.\./x"),

@@ -1,5 +1,6 @@
 """The load generator's counts compared with those of the server and the kernel: bounds and results."""
 
+import dataclasses
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,11 +15,13 @@ from dbbench.engines.innodb_server import InnodbServer, to_counters
 from dbbench.engines.mysqld import Mysqld
 from dbbench.engines.port import Place, Server
 from dbbench.engines.postgres_server import PostgresServer
+from dbbench.metrics.histogram import Histogram, bucket_of
 from dbbench.metrics.outcome import Claim, pages_of
 from dbbench.model import Status, Work, WorkFacts
 from dbbench.run.evaluate import work
 from dbbench.run.meter import EngineReading
 from dbbench.samplers.accounting import IoClock
+from tests.support.judged import IO, outcome, readings
 from tests.support.work import judged
 
 from .test_drivers_commands import cell, workload
@@ -109,6 +112,22 @@ def test_temporary_tables_of_a_users_script_are_a_reason_for_few_flushes(tmp_pat
         "10000 bytes of log for 3000 commits",
         "4 device flushes for 3000 commits",
     ]
+
+
+@pytest.mark.parametrize(("transactions", "least"), [(800, 121), (80_000, 12)])
+def test_a_flush_serves_transactions_that_are_in_progress(transactions: int, least: int) -> None:
+    """Sixteen clients at 100 or 10,000 transactions a second of 6 ms: 0.6, or all, wait at once."""
+    busy = cell(workload("pgbench", "own.sql", "pgbench"), clients=16)
+    load = dataclasses.replace(
+        outcome(),
+        window_s=8.0,
+        transactions=transactions,
+        histogram=Histogram({bucket_of(6000): transactions}),
+    )
+    seen = readings(dataclasses.replace(IO, flushes=20), Work(writes=900))
+    (fact,) = work.flushes(load, seen, busy, (), 1)
+    assert fact.counted == 20
+    assert fact.least == pytest.approx(least, abs=5)
 
 
 def test_what_the_server_does_by_itself_needs_no_log(tmp_path: Path) -> None:

@@ -47,7 +47,8 @@ AROUND: Final = 1000  # transactions of dbbench itself and of autovacuum; 25 wer
 # Transactions of a session that prepares its statements, per table; 9 were measured with
 # oltp_read_write.
 PREPARED: Final = 20
-# One flush serves the commits that wait for it, at most one of each client. Measured: at most 2.3
+# One flush serves the commits that wait for it, at most one of each client, and on average not many
+# more than transactions are in progress at once. Measured: at most 2.3
 # commits per flush with 4 clients, 7.3 with 32, 2.8 with 64. The rest of the slack is for
 # transactions that were counted twice (subtransactions). With a binary log a commit waits for two
 # flushes, one after the other: of the redo log and of the binary log. The kernel may merge flushes
@@ -123,6 +124,17 @@ def _fact(claim: Claim, counted: int | None, cell: Cell) -> WorkFacts:
     return WorkFacts(claim.count, round(claim.total), counted, least, most)
 
 
+def _in_progress(outcome: Outcome, cell: Cell) -> float:
+    """Return how many transactions may wait for the same flush: at most one of each client. With a
+    rate or think times most clients are idle (Little's law).
+    """
+    clients = _clients(cell)
+    mean_ms = outcome.histogram.mean_ms if outcome.histogram else None
+    if mean_ms is None or cell.workload.driver == "insert":  # its writers have no latencies
+        return clients
+    return min(clients, 1 + outcome.transactions * mean_ms / 1000 / outcome.window_s)
+
+
 def flushes(
     outcome: Outcome,
     readings: Readings,
@@ -137,7 +149,7 @@ def flushes(
     counted = readings.disks.io.flushes
     if not writes or counted is None or not logs or not durability.needs_flushes(flags):
         return
-    least = math.floor(logs * (writes - BACKGROUND) / (_clients(cell) * FLUSH_SLACK))
+    least = math.floor(logs * (writes - BACKGROUND) / (_in_progress(outcome, cell) * FLUSH_SLACK))
     yield WorkFacts("flushes", writes, counted, max(0, least))
 
 

@@ -440,6 +440,14 @@ class InnodbServer(Server):
     def effective_settings(self) -> dict[str, str]:
         return dict(rows(self, "SHOW GLOBAL VARIABLES", database=""))
 
+    def volatile_tables(self) -> list[str]:
+        names = rows(
+            self,
+            "SELECT concat(table_name, ' (', engine, ')') FROM information_schema.tables"
+            " WHERE table_schema = DATABASE() AND engine <> 'InnoDB' ORDER BY 1",
+        )
+        return [str(name) for (name,) in names]
+
     def report_settings(self) -> dict[str, Reported]:
         settings = self.effective_settings()
         self._page = int(settings.get("innodb_page_size", self._page))

@@ -258,6 +258,10 @@ class Server(Endpoint):
         """Return every setting as the running server reports it."""
         return {}
 
+    def volatile_tables(self) -> list[str]:
+        """Return the tables of the load whose commits need neither log nor flush."""
+        return []
+
     def checkpoint(self) -> None:
         """Write all dirty pages (PostgreSQL: CHECKPOINT; InnoDB: flush until no page is dirty)."""
 

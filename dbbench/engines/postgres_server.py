@@ -362,6 +362,14 @@ class PostgresServer(Server):
             return {**settings, SLOT: "on"}
         return settings
 
+    def volatile_tables(self) -> list[str]:
+        names = rows(
+            self,
+            "SELECT relname || ' (unlogged)' FROM pg_class"
+            " WHERE relpersistence = 'u' AND relkind = 'r' ORDER BY 1",
+        )
+        return [str(name) for (name,) in names]
+
     def has_extension(self, name: str) -> bool:
         return bool(rows(self, f"SELECT 1 FROM pg_extension WHERE extname = '{name}'"))
 

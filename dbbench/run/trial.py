@@ -20,7 +20,7 @@ from dbbench.engines import ENGINES
 from dbbench.engines.settings import keep_existing
 from dbbench.machine import kernel_log, threads
 from dbbench.machine.limits import Confined, confine
-from dbbench.model import CeilingFacts, GrowthFacts, Phase, Role, Status
+from dbbench.model import CeilingFacts, GrowthFacts, Phase, Role, Status, TrialWarning
 from dbbench.operations import StoredDatabase, operate
 from dbbench.plan.server_settings import settings_of
 from dbbench.remote import Client
@@ -221,7 +221,7 @@ def run_load(
                 limits,
                 client,
                 files=engine.data_files(datadir),
-                places=(*stages.paths(mounts), workdir.root, trial.folder.path, Path("/dev")),
+                places=(*stages.paths(mounts), workdir.root, trial.folder.path),
                 elsewhere=facts.dataset is not None and bool(facts.dataset.tablespace),
             )
         )
@@ -257,6 +257,11 @@ def run_load(
             load.drain(server, mounts)
         meter.read_end()
         trial.warn(*compare_settings(settings, effective, server.effective_settings()))
+        # A user's own data was examined when it was loaded.
+        if cell.dataset.kind != "source" and (volatile := server.volatile_tables()):
+            trial.warn(
+                TrialWarning("W151", f"tables without log or flushes: {', '.join(volatile)}")
+            )
 
         # The files are measured before the server stops, because stopping changes them.
         with stage(Phase.STOP):

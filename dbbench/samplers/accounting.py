@@ -254,19 +254,24 @@ class TaskClock:
         # Open files and memory: of the server, if there is one.
         server = below(self._server, ours)
         if self._places and self._looks < _LOOKS:
-            pids = server if self._server else ours
-            files = files_elsewhere(pids, self._places, bool(self._server), self._proc)
-            self._outside.update(files)
+            self._outside.update(self._look(server if self._server else ours))
             self._looks += 1
         memory = _memory_bytes(server, self._proc)
         if memory is not None:
             self.server_bytes = max(memory, self.server_bytes or 0)
 
     def elsewhere(self) -> set[str]:
-        """Return the files outside of `places` that were open in two of the first readings: on a busy
-        machine, a load begins only after the first of them.
+        """Return the files outside of `places` that were open in two of the first readings (on a busy
+        machine, a load begins only after the first of them), or that the server has open now: a
+        load may have ended before the second one.
         """
-        return {file for file, times in self._outside.items() if times >= _SEEN}
+        often = {file for file, times in self._outside.items() if times >= _SEEN}
+        if self._places and self._server:
+            often |= self._look(self._family.read(self._server))
+        return often
+
+    def _look(self, pids: Collection[int]) -> set[str]:
+        return files_elsewhere(pids, self._places, bool(self._server), self._proc)
 
     def client_threads(self) -> dict[str, float]:
         """Return how many threads of the load generator had a CPU ("cpu") or waited for one ("queue"),

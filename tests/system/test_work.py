@@ -77,8 +77,11 @@ DISTANT_FIO = """#!/bin/sh
 for job; do :; done
 case "$*" in *create_only*) exec {real} "$@" ;; esac
 sed -i 's|^directory=.*|directory={place}|' "$job"
+{remove}
 exec {real} "$@"
 """
+REMOVING = "(for i in $(seq 60); do rm -f /dev/shm/load*; sleep 0.1; done) &"
+DISTANT = [("8MiB", "", "E355"), ("32MiB", REMOVING, "E352")]
 # The real pgbench with another script than the one it was asked for; it reports what that script
 # did.
 LIGHTER_PGBENCH = """#!/bin/bash
@@ -112,18 +115,24 @@ exec {real} --index-updates=0 --delete-inserts=0 "$@"
 NO_SYNC = (
     "int fsync(int fd) { (void)fd; return 0; }\nint fdatasync(int fd) { (void)fd; return 0; }\n"
 )
-LAZY = """
-title = "lazy commits"
-driver = "pgbench"
-engines = ["postgres"]
-script = "lazy.sql"
-dataset = { kind = "pgbench", scale = 1 }
+OWN = """
+title = "own script"
+driver = "{driver}"
+engines = ["postgres", "mariadb"]
+script = "own.sql"
+dataset = {{ {dataset} }}
 [parameters.clients]
 type = "integer"
 default = 16
 [parameters.rate]
 type = "integer"
 default = 0
+"""
+LAZY = "SET synchronous_commit = off;\nINSERT INTO pgbench_history (tid) VALUES (1);\n"
+MYISAM = "-- step a\nCREATE TABLE t1 ENGINE=MyISAM SELECT seq FROM seq_1_to_99;\n"
+DISTANT_TABLE = """-- step a
+CREATE TABLE t1 (i int) ENGINE=InnoDB DATA DIRECTORY='/dev/shm';
+INSERT INTO t1 SELECT seq FROM seq_1_to_99999;
 """
 UNSYNCED_POSTGRES = '#!/bin/sh\nLD_PRELOAD={library} exec {real} "$@"\n'
 
@@ -267,15 +276,28 @@ def test_bytes_that_were_never_written_are_found(dbbench: Any, folder: Path) -> 
 
 
 @pytest.mark.needs("fio")
-def test_files_in_memory_are_found(dbbench: Any, folder: Path) -> None:
-    """fio works in /dev/shm: its system calls are right, and the device wrote nothing (E352)."""
-    text = DISTANT_FIO.format(real=shutil.which("fio"), place="/dev/shm")
+@pytest.mark.parametrize(("size", "remove", "error"), DISTANT)
+def test_files_in_memory_are_found(
+    size: str,
+    remove: str,
+    error: str,
+    dbbench: Any,
+    folder: Path,
+) -> None:
+    """fio works in /dev/shm: its open files are elsewhere (E355). If they are removed, its system
+    calls are right, and the device wrote nothing (E352).
+    """
+    text = DISTANT_FIO.format(real=shutil.which("fio"), place="/dev/shm", remove=remove)
     program(folder / "fio", text)
     dbbench.env["PATH"] = f"{folder}:{os.environ['PATH']}"
-    trial = ended(dbbench, engine="files", workload=FIO, warmup="0s")
-    assert trial["error"]["id"] == "E352", trial["error"]
-    work = counted(trial, "dirtied_bytes")
-    assert work["counted"] < work["least"]
+    load = {**FIO, "file_size": size}
+    trial = ended(dbbench, engine="files", workload=load, warmup="0s")
+    assert trial["error"]["id"] == error, trial["error"]
+    if error == "E355":
+        assert "/dev/shm/" in trial["error"]["text"]
+    else:
+        work = counted(trial, "dirtied_bytes")
+        assert work["counted"] < work["least"]
 
 
 @pytest.mark.needs("engine:postgres", "cc")
@@ -293,20 +315,45 @@ def test_a_swallowed_fsync_is_found(dbbench: Any, folder: Path) -> None:
     assert counted(trial, "transactions")["counted"] > 200
 
 
+def of_script(dbbench: Any, driver: str, dataset: str, script: str) -> tuple[str, ...]:
+    """Write a workload "own" with that script; return the command that runs the plan."""
+    own = dbbench.folder / "own/workloads"
+    own.mkdir(parents=True)
+    (own / "own.toml").write_text(OWN.format(driver=driver, dataset=dataset))
+    (own / "own.sql").write_text(script)
+    return ("--path", "own", "run", "plan.toml", "--name", "r")
+
+
 @pytest.mark.needs("engine:postgres")
 def test_a_script_that_does_not_wait_for_its_flushes_is_named(dbbench: Any) -> None:
     """At a fixed rate, the log writer's five flushes a second must not pass for sixteen clients'."""
-    own = dbbench.folder / "own/workloads"
-    own.mkdir(parents=True)
-    (own / "lazy.toml").write_text(LAZY)
-    (own / "lazy.sql").write_text(
-        "SET synchronous_commit = off;\nINSERT INTO pgbench_history (tid) VALUES (1);\n"
-    )
-    dbbench.plan(plan(workload={"name": "lazy", "rate": 200}, measure="5s"))
-    dbbench("--path", "own", "run", "plan.toml", "--name", "r")
+    command = of_script(dbbench, "pgbench", 'kind = "pgbench", scale = 1', LAZY)
+    dbbench.plan(plan(workload={"name": "own", "rate": 200}, measure="5s"))
+    dbbench(*command)
     (trial,) = dbbench.trials().values()
     flushes = counted(trial, "flushes")
     assert flushes["claimed"] > 500 and flushes["counted"] < flushes["least"]
     (warning,) = [each for each in trial["warnings"] if each["id"] == "W151"]
     assert f"{flushes['counted']} device flushes for" in warning["text"]
     assert trial["status"] == "suspect"
+
+
+@pytest.mark.needs("engine:mariadb")
+def test_a_table_without_a_log_is_named(dbbench: Any) -> None:
+    """MyISAM flushes nothing, and no count of InnoDB's shows it."""
+    command = of_script(dbbench, "statements", 'kind = "none"', MYISAM)
+    dbbench.plan(plan(engine="mariadb", workload="own", device={"size": "1GiB"}))
+    dbbench(*command)
+    (trial,) = dbbench.trials().values()
+    (warning,) = [each for each in trial["warnings"] if each["id"] == "W151"]
+    assert "t1 (MyISAM)" in warning["text"] and trial["status"] == "suspect"
+
+
+@pytest.mark.needs("engine:mariadb")
+def test_a_table_in_memory_fails(dbbench: Any) -> None:
+    """The load may end before the second look at the server's files."""
+    command = of_script(dbbench, "statements", 'kind = "none"', DISTANT_TABLE)
+    dbbench.plan(plan(engine="mariadb", workload="own", device={"size": "1GiB"}))
+    dbbench(*command, status=1)
+    (trial,) = dbbench.trials().values()
+    assert trial["error"]["id"] == "E355" and "/dev/shm/" in trial["error"]["text"]

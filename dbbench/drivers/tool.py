@@ -341,15 +341,19 @@ def read_counts(patterns: Mapping[str, re.Pattern[str]], printed: str) -> dict[s
     return totals
 
 
-def open_output(path: Path, most_bytes: int = fileio.RAW) -> io.BufferedReader:
+@contextlib.contextmanager
+def open_output(path: Path, most_bytes: int = fileio.RAW) -> Iterator[io.BufferedReader]:
     """Open a file that a load generator left in the scratch directory.
 
     The load's account can put anything there, so links, FIFOs and devices are refused, and files
     above `most_bytes`. Raises DriverFailed.
     """
     try:
-        return fileio.open_file(path, most_bytes, path.parent)
+        with fileio.open_file(path, most_bytes, path.parent) as file:
+            yield file
     except OSError as error:
+        if error.errno in fileio.FULL:  # where its copy is written
+            raise
         raise DriverFailed(
             f"{path.name}, a file of the load generator, cannot be read: {error.strerror}",
             effect=FAILED,

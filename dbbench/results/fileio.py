@@ -312,12 +312,7 @@ def read_bytes(path: Path, below: Path) -> bytes:
     ResultDamaged.
     """
     with plain_file(path, below) as file:
-        whole = file.read(MOST_BYTES + 1)
-    if len(whole) > MOST_BYTES:
-        raise errors.ResultDamaged(
-            f"{path} is larger than {size_text(MOST_BYTES)}", effect="It is not used."
-        )
-    return whole
+        return file.read()
 
 
 def sha256(path: Path, below: Path) -> str:
@@ -326,17 +321,19 @@ def sha256(path: Path, below: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+@contextlib.contextmanager
 def plain_file(
     path: Path,
     below: Path,
     most_bytes: int = MOST_BYTES,
-) -> io.BufferedReader:
+) -> Iterator[io.BufferedReader]:
     """Open a file in the results folder `below` for reading. Raises OSError, ResultNotRegular,
     ResultDamaged. Refuses symbolic links, also in the directories above the file, and FIFOs,
     sockets and devices, which may never end.
     """
     try:
-        return open_file(path, most_bytes, below)
+        with open_file(path, most_bytes, below) as file:
+            yield file
     except NotRegular as error:
         raise errors.ResultNotRegular(
             f"{path}: {error.strerror}", effect="It was not opened."
@@ -486,7 +483,7 @@ def open_file(
     below: Path | None = None,
 ) -> io.BufferedReader:
     """Open a regular file for reading, and never anything else. Raises OSError, NotRegular,
-    TooLarge. Below the directory `below` symbolic links are refused; without it, links are
+    TooLarge, also while it is read. Below the directory `below` symbolic links are refused; without it, links are
     followed as usual.
     """
     fd = _locate(path, below)  # O_PATH, so that devices and FIFOs are not opened
@@ -495,11 +492,30 @@ def open_file(
         _must_be_regular(path, status.st_mode)
         if status.st_size > most_bytes:
             raise _too_large(path, most_bytes)
-        return os.fdopen(
-            os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb"
-        )
+        opened = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        return io.BufferedReader(_Limited(opened, path, most_bytes))
     finally:
         os.close(fd)
+
+
+class _Limited(io.FileIO):
+    """A file that another account may extend faster than it is read."""
+
+    def __init__(self, fd: int, path: Path, most_bytes: int) -> None:
+        super().__init__(fd)
+        self._path = path
+        self._most_bytes = most_bytes
+
+    def readinto(self, buffer: Any) -> int:
+        """Raises TooLarge beyond the limit."""
+        size = super().readinto(buffer)
+        if self.tell() > self._most_bytes:
+            raise _too_large(self._path, self._most_bytes)
+        return size or 0
+
+    # those of FileIO do not use `readinto`
+    read: Any = io.RawIOBase.read
+    readall = io.RawIOBase.readall
 
 
 def read_input(path: Path, most_bytes: int) -> bytes:
@@ -509,12 +525,8 @@ def read_input(path: Path, most_bytes: int) -> bytes:
         TooLarge: f"Use a part of it, for example: head -c {most_bytes}",
     }
     try:
-        # A file may grow while it is read.
         with open_file(path, most_bytes) as file:
-            whole = file.read(most_bytes + 1)
-        if len(whole) > most_bytes:  # it grew
-            raise _too_large(path, most_bytes)
-        return whole
+            return file.read()
     except FileNotFoundError:
         raise errors.FileUnreadable(f"{path} does not exist") from None
     except PermissionError:

@@ -1,5 +1,7 @@
 """Loads on plain files: recorded output of bonnie++ 2.00a, fio 3.33 and dbbench's own program."""
 
+import hashlib
+import io
 import itertools
 import json
 import os
@@ -28,6 +30,11 @@ BONNIE = (FIXTURES / "bonnie.csv").read_text()
 FIO = (FIXTURES / "fio.json").read_text()
 COPY = (FIXTURES / "copy.out").read_text()
 SMALL = (FIXTURES / "smallfiles.out").read_text()
+
+
+def sum_of(file: Any) -> object:
+    """Its checksum, as of a file of the results."""
+    return hashlib.file_digest(file, "sha256")
 
 
 def cell(workload: str, **parameters: Any) -> Cell:
@@ -159,8 +166,27 @@ def test_what_a_load_left_is_read_only_if_it_is_a_regular_file(tmp_path: Path) -
     for name in ("fio_bw.7.log", "queue", "missing"):
         with pytest.raises(DriverFailed, match=rf"^{name}, a file of the load generator, cannot"):
             tool.read_output(scratch / name)
-    with pytest.raises(DriverFailed, match="cannot be read"):
-        tool.open_output(scratch / "fio.json", most_bytes=1)
+    with (
+        pytest.raises(DriverFailed, match="cannot be read"),
+        tool.open_output(scratch / "fio.json", most_bytes=1),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("read", [io.BufferedReader.read, sum_of, list])
+def test_a_file_that_grows_while_it_is_read_ends(
+    read: Callable[[Any], object],
+    tmp_path: Path,
+) -> None:
+    """Each way of reading ends at the limit: the load's account may extend a file without end."""
+    growing = tmp_path / "fio.json"
+    growing.write_text("{}")
+    with (
+        pytest.raises(DriverFailed, match="larger than 1 KiB"),
+        tool.open_output(growing, 1024) as file,
+    ):
+        os.truncate(growing, 2**40)
+        read(file)
 
 
 def test_percentiles_are_fios_own() -> None:

@@ -86,6 +86,7 @@ _FORMATS: Final = {
 }
 _COLON: Final = re.compile(r"\s*[\w.-]+\s*:")
 _TYPOGRAPHIC: Final = re.compile("[\u201c\u201d\u201e\u2018\u2019]")
+_INVISIBLE: Final = re.compile("[\u00a0\u200b\u202f\ufeff]")  # from web pages and word processors
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 # Texts, comments, punctuation, and everything between them.
 _TOKEN: Final = re.compile(
@@ -201,6 +202,8 @@ def _explain_syntax(error: str, text: str) -> tuple[str, int]:
     written = text.split("\n")[line - 1]
     if _TYPOGRAPHIC.search(written):
         return 'there are typographic quotes; write "', line
+    if invisible := _INVISIBLE.search(written):
+        return f"there is an invisible character, U+{ord(invisible[0]):04X}; write a space", line
     if _COLON.match(written):
         return "there is a : instead of = after the name of the key", line
     explained = (words for begin, words in _SYNTAX.items() if message.startswith(begin))

@@ -7,6 +7,7 @@ must refuse too.
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import fcntl
@@ -563,14 +564,16 @@ def given_text(path: Path, most_bytes: int, errors_: str = "strict") -> str:
     try:
         return read_input(path, most_bytes).decode("utf-8", errors_)
     except UnicodeDecodeError as error:
-        if b"\0" in error.object:
+        utf16 = error.object.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
+        if b"\0" in error.object and not utf16:
             raise errors.PlanInvalid(
                 f"{path} is a binary file, not a text",
                 remedy="Name a text file; decompress it first if it is compressed.",
             ) from None
         line = 1 + error.object.count(b"\n", 0, error.start)
+        found = "UTF-16" if utf16 else "not UTF-8"
         raise errors.PlanInvalid(
-            f"{path}:{line}  the text is not UTF-8; save the file with this encoding"
+            f"{path}:{line}  the text is {found}; save the file as UTF-8"
         ) from None
 
 

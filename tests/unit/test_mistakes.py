@@ -47,6 +47,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("-- PostgreSQL database dump\nSET x = 1;\n", "looks like SQL"),
         ("name = \u201cx\u201d\n", ":1  invalid TOML: there are typographic quotes"),
         ("\x7fELF\0", "is a binary file, not a text"),
+        (
+            "name = 'x'\nblocks = 3\u00a0\n",
+            ":2  invalid TOML: there is an invisible character, U+00A0",
+        ),
         ('name = "x"\nblocks: 3\n', ":2  invalid TOML: there is a : instead of ="),
     ],
 )
@@ -54,6 +58,15 @@ def test_files_in_other_formats(text: str, words: str, folder: Path, printed: An
     """The format is named, and how to get a plan."""
     path = write_file(folder / "plan.toml", text)
     assert words in printed("plan", str(path), code=2)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_a_text_in_another_encoding(encoding: str, folder: Path, printed: Any) -> None:
+    """As editors of Windows save it."""
+    path = folder / "plan.toml"
+    path.write_text('name = "m\u00fcnchen"\n', encoding=encoding)
+    said = {"utf-16": "the text is UTF-16", "latin-1": "the text is not UTF-8"}
+    assert f"{said[encoding]}; save the file as UTF-8" in printed("plan", str(path), code=2)
 
 
 @pytest.mark.parametrize(

@@ -586,11 +586,26 @@ def _locate(path: Path, below: Path | None) -> int:
     if below is None:
         return os.open(path, os.O_PATH | os.O_CLOEXEC)
     with _folder_of(path, below) as folder:
-        return os.open(
+        fd = os.open(
             path.name,
             os.O_PATH | os.O_CLOEXEC | os.O_NOFOLLOW,
             dir_fd=folder,
         )
+        try:
+            _must_be_of_its_folder(path, os.fstat(fd), os.fstat(folder))
+        except NotRegular:
+            os.close(fd)
+            raise
+        return fd
+
+
+def _must_be_of_its_folder(path: Path, file: os.stat_result, folder: os.stat_result) -> None:
+    """Raise NotRegular for a hard link that another account may have made to a file that it cannot
+    read, which kernels allow without fs.protected_hardlinks.
+    """
+    is_shared = folder.st_mode & stat.S_IWOTH or file.st_uid != folder.st_uid
+    if file.st_nlink > 1 and stat.S_ISREG(file.st_mode) and is_shared:
+        raise NotRegular(errno.EPERM, "it is a hard link to a file with another name", str(path))
 
 
 @contextlib.contextmanager

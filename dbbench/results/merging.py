@@ -31,6 +31,7 @@ from dbbench.results.trials import SUMS, damage, results_of
 
 UNCHANGED: Final = "Nothing was imported from it."
 _CHUNK: Final = 2**20
+_SHOWN: Final = 8  # faults of a trial in a message
 
 
 class Merged(NamedTuple):
@@ -276,6 +277,8 @@ def must_be_whole(folder: Path) -> None:
         for name in sorted(there - {SUMS} - listed):
             faults.append(f"{name} is not listed in {SUMS}")
     if faults:
+        more = len(faults) - _SHOWN
+        faults[_SHOWN:] = [f"and {more} more"] if more > 0 else []
         trial = folder.name.removeprefix(".partial-")
         raise ResultDamaged(f"{trial}: {'; '.join(faults)}", effect=UNCHANGED)
 

@@ -161,9 +161,11 @@ def test_what_a_load_left_is_read_only_if_it_is_a_regular_file(tmp_path: Path) -
     scratch.mkdir()
     (scratch / "fio_bw.7.log").symlink_to(secret)
     os.mkfifo(scratch / "queue")
+    scratch.chmod(0o777)
+    os.link(secret, scratch / "link.log")
     (scratch / "fio.json").write_text("{}")
     assert tool.read_output(scratch / "fio.json") == "{}"
-    for name in ("fio_bw.7.log", "queue", "missing"):
+    for name in ("fio_bw.7.log", "queue", "link.log", "missing"):
         with pytest.raises(DriverFailed, match=rf"^{name}, a file of the load generator, cannot"):
             tool.read_output(scratch / name)
     with (

@@ -89,14 +89,7 @@ def _copy(name: str, folder: int, target: Path, path: Path) -> None:
         os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
         dir_fd=folder,
     )
-    with (
-        os.fdopen(
-            fd,
-            "rb",
-            buffering=0,
-        ) as file,
-        target.open("xb", buffering=0) as copy,
-    ):
+    with os.fdopen(fd, "rb") as file, target.open("xb") as copy:
         status = os.fstat(fd)
         _check(status, path)
         # not what its owner appends meanwhile, maybe without end

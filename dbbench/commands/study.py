@@ -136,7 +136,7 @@ def run_(
 
 @contextlib.contextmanager
 def _plan_for_a_run(path: Path, text: str) -> Iterator[None]:
-    """Write the plan, which stays beside the run; if the run is refused, what was made is removed."""
+    """Write the plan, which stays beside the run; a refused run removes what was made."""
     existed = path.exists()
     with kept_if_used(path.parent):
         with writing(path):

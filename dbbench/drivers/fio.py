@@ -142,8 +142,8 @@ def before(
 def find_conflicts(job: str) -> Iterator[tuple[int, str]]:
     """Yield the line number and the content of each line of a job file that a trial cannot accept:
     options that the trial decides, programs and libraries that fio would run, engines that do not
-    write files, sections whose names are paths, because fio derives the names of files from them, and
-    options whose names are unknown: fio inserts variables also there.
+    write files, sections whose names are paths, because fio derives the names of files from them,
+    and options whose names are unknown: fio inserts variables also there.
     """
     # `splitlines` would end a line also where fio goes on, for example at a form feed.
     for number, line in enumerate(io.StringIO(job, newline=None), 1):

@@ -41,8 +41,8 @@ _PAUSE_S: Final = 0.02
 _OWN_S: Final = 2.0  # OpenZFS frees the buffers of an exported pool in the background
 # cachestat(2) of Linux 6.5; the same number on every architecture except alpha
 _CACHESTAT: Final = 451
-# Writing 300 MB back takes 0.2 to 3 s, nothing 0.3 ms. A disk that takes longer than the second limit
-# is busy: what it then does for others in a window is W127.
+# Writing 300 MB back takes 0.2 to 3 s, nothing 0.3 ms. A disk that takes longer than the second
+# limit is busy: what it then does for others in a window is W127.
 _SOON_S: Final = 2.0
 _WRITE_BACK_S: Final = 60.0
 _SECTOR: Final = 512  # bytes: the unit of /sys/block/*/stat, regardless of the device's own sectors

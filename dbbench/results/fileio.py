@@ -484,8 +484,8 @@ def open_file(
     below: Path | None = None,
 ) -> io.BufferedReader:
     """Open a regular file for reading, and never anything else. Raises OSError, NotRegular,
-    TooLarge, also while it is read. Below the directory `below` symbolic links are refused; without it, links are
-    followed as usual.
+    TooLarge, also while it is read. Below the directory `below` symbolic links are refused;
+    without it, links are followed as usual.
     """
     fd = _locate(path, below)  # O_PATH, so that devices and FIFOs are not opened
     try:

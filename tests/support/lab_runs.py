@@ -18,7 +18,7 @@ INVALID = 0.02  # of the cuts, at most, for those that are to be valid
 CONTROLS = {
     "postgres": ["lying disk", "nobarrier", "fsync=off", "full_page_writes=off"],
     "mariadb": ["lying disk", "innodb_doublewrite=off"],
-    "mysql": ["lying disk"],
+    "mysql": ["lying disk", "innodb_doublewrite=off"],
 }
 
 

@@ -248,17 +248,19 @@ def test_disks_keep_their_units_each_by_its_own_chance(disk: Disk) -> None:
 
 
 def busy(disk: Disk) -> Log:
-    """Commits of one block, and a checkpoint of 100 after each tenth."""
+    """Commits of one block, of which each fifth is as long as a file of MySQL's redo log, and a
+    checkpoint of 200 after each tenth.
+    """
     chance = random.Random(1)
     for number in range(200):
-        disk.write(chance.randrange(60), b"c").flush()
+        disk.write(chance.randrange(60), b"c", blocks=128 if number % 5 == 4 else 1).flush()
         if number % 10 == 9:
-            disk.write(0, b"p", blocks=50).write(10, b"p", blocks=50).flush()
+            disk.write(0, b"p", blocks=100).write(10, b"p", blocks=100).flush()
     return disk.log()
 
 
 def test_aims_hit_what_they_are_for(disk: Disk) -> None:
-    """A commit's flush with something unflushed, a checkpoint's with 64 blocks; all in the order of
+    """A commit's flush with something unflushed, a checkpoint's with 160 blocks; all in the order of
     the log, and in their spans: no cut lies before there was something to lose.
     """
     found = busy(disk)
@@ -271,7 +273,7 @@ def test_aims_hit_what_they_are_for(disk: Disk) -> None:
         if cut.aim in ("commit", "checkpoint"):
             assert found.entries[cut.position].flush
             assert found.unflushed_bytes(cut.position) >= (
-                64 * BLOCK if cut.aim == "checkpoint" else 1
+                160 * BLOCK if cut.aim == "checkpoint" else 1
             )
         if cut.aim == "change":
             since = min(
@@ -290,7 +292,7 @@ def test_aims_hit_what_they_are_for(disk: Disk) -> None:
 
 def test_aims_look_at_the_disk_that_is_flushed(disk: Disk) -> None:
     """A flush of a disk with nothing unflushed is no commit's, however much another disk holds."""
-    found = disk.write(0, b"p", blocks=64).flush(disk=1).write(1, b"c", disk=1).flush(disk=1).log()
+    found = disk.write(0, b"p", blocks=160).flush(disk=1).write(1, b"c", disk=1).flush(disk=1).log()
     cuts = disk_images.choose_cuts(Section(found, [(0, 4)]), 8, "seed", ("checkpoint", "commit"))
     assert {(cut.aim, cut.position) for cut in cuts} == {("commit", 3)}
 

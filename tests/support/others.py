@@ -43,6 +43,14 @@ def as_user(uid: int, work: Callable[[], object]) -> str:
         return pipe.read()
 
 
+def as_reader(uid: int) -> list[str]:
+    """The words before a command that run it as that number, with the right to read a checkout that
+    is closed to others.
+    """
+    read = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
+    return ["setpriv", "--reuid", str(uid), "--regid", str(uid), "--clear-groups", *read]
+
+
 def ran(*argv: object) -> str:
     """Run a program that must succeed and return its output."""
     words = [str(word) for word in argv]

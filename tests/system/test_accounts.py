@@ -25,7 +25,7 @@ from dbbench.commands.finding import folder_of
 from dbbench.engines import accounts
 from dbbench.storage.devices.directory import nearest
 from tests.support.leftovers import below, started
-from tests.support.others import NOBODY, as_user
+from tests.support.others import NOBODY, as_reader, as_user
 from tests.support.plans import plan
 
 pytestmark = pytest.mark.needs("root", "mkfs.ext4", "fs:ext4", "sadf")
@@ -303,10 +303,7 @@ def test_an_account_without_a_name_is_refused_by_plan() -> None:
     (folder / "plan.toml").write_text(text)
     for path in (folder, data):
         os.chown(path, uid, uid)
-    number = str(uid)
-    read = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
-    who = ["setpriv", "--reuid", number, "--regid", number, "--clear-groups", *read]
-    argv = [*who, sys.executable, "-m", "dbbench", "plan", "plan.toml"]
+    argv = [*as_reader(uid), sys.executable, "-m", "dbbench", "plan", "plan.toml"]
     done = subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
     shutil.rmtree(folder)
     assert done.returncode == 2

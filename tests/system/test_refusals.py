@@ -18,7 +18,7 @@ from dbbench.errors import EXIT_USAGE
 from dbbench.plan.narrowing import Narrowing
 from dbbench.plan.request import load_request
 from dbbench.run.create import create
-from tests.support.others import NOBODY
+from tests.support.others import NOBODY, as_reader
 from tests.support.plans import plan
 
 pytestmark = pytest.mark.needs("root", "fs:ext4", "mkfs.ext4", "engine:postgres", "sadf", "fio")
@@ -149,12 +149,8 @@ def test_an_account_without_rights_leaves_nothing(command: str) -> None:
     folder = Path(tempfile.mkdtemp(dir="/var/tmp"))
     (folder / "plan.toml").write_text(plan())
     os.chown(folder, NOBODY, NOBODY)
-    # The right to read is for a checkout that is closed.
-    read = ["--inh-caps", "+dac_read_search", "--ambient-caps", "+dac_read_search"]
-    number = str(NOBODY)
-    who = ["setpriv", "--reuid", number, "--regid", number, "--clear-groups", *read]
     done = subprocess.run(
-        [*who, sys.executable, "-m", "dbbench", *command.split()],
+        [*as_reader(NOBODY), sys.executable, "-m", "dbbench", *command.split()],
         cwd=folder,
         env={**os.environ, "HOME": str(folder), "DBBENCH_CACHE": str(folder / "cache")},
         capture_output=True,

@@ -48,11 +48,11 @@ AROUND: Final = 1000  # transactions of dbbench itself and of autovacuum; 25 wer
 # oltp_read_write.
 PREPARED: Final = 20
 # One flush serves the commits that wait for it, at most one of each client, and on average not many
-# more than transactions are in progress at once. Measured: at most 2.3
-# commits per flush with 4 clients, 7.3 with 32, 2.8 with 64. The rest of the slack is for
-# transactions that were counted twice (subtransactions). With a binary log a commit waits for two
-# flushes, one after the other: of the redo log and of the binary log. The kernel may merge flushes
-# of different commits that are in progress at once, which the slack allows for too.
+# more than transactions are in progress at once. Measured: at most 2.3 commits per flush with 4
+# clients, 7.3 with 32, 2.8 with 64. The rest of the slack is for transactions that were counted
+# twice (subtransactions). With a binary log a commit waits for two flushes, one after the other: of
+# the redo log and of the binary log. The kernel may merge flushes of different commits that are in
+# progress at once, which the slack allows for too.
 FLUSH_SLACK: Final = 4
 # Transactions of the server itself: under a read-only load, MariaDB's count of writes grew by 2.
 BACKGROUND: Final = 100
